@@ -1,0 +1,39 @@
+# Everything from a bare checkout: `make demo`, `make test`. The environment is made on the way, in .venv.
+VENV := .venv
+BIN := $(VENV)/bin
+export JAX_PLATFORMS := cpu
+
+.PHONY: demo test lint verify figures benchmarks clean
+
+demo: $(VENV)/ready
+	$(BIN)/python analysis/demo.py
+
+test: lint
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy hierattn
+	$(BIN)/mypy models
+
+# the full counts that a claim needs; a claim whose result file fits the present sources is not run again
+verify: $(VENV)/ready
+	$(BIN)/python analysis/verify.py
+
+figures: $(VENV)/ready
+	$(BIN)/python analysis/hierarchy.py
+
+benchmarks: $(VENV)/ready
+	for script in analysis/benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
+
+$(VENV)/ready: pyproject.toml constraints.txt
+	@python=""; for candidate in python3.13 python3.12 python3; do \
+	  if $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 12))' 2>/dev/null; then python=$$candidate; break; fi; done; \
+	if [ -z "$$python" ]; then echo "hierattn needs Python 3.12 or newer: none of python3.13, python3.12, python3 is" >&2; exit 1; fi; \
+	echo "making $(VENV) with $$($$python --version)"; $$python -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) demo build dist *.egg-info

@@ -1,0 +1,60 @@
+"""hierattn: the infinite-width law of attention as an explicit hierarchical generative model.
+
+The law's flow:        inputs -> K -> law (kappa, kappa') -> generative model -> sample, moments
+
+    import hierattn as ha
+    layer = ha.Architecture(heads=2)
+    law = ha.Law(layer, ha.kernels.activation("relu", tokens=4))
+    y = law.sample(rng_key, networks=1000, coordinates=16)      # (network, token, coordinate)
+
+Names are loaded when they are first used, so that importing the package is quick and has no side effects.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hierattn import activations, distributions, kernels
+    from hierattn.architecture import Architecture, rotary_frequencies, sequence_mask
+    from hierattn.errors import InputError, UnsafeInputError
+    from hierattn.joint_moments import JointMoments
+    from hierattn.law import Law
+    from hierattn.moments import Moments
+
+__version__ = "0.1.0"
+__all__ = [
+    "Architecture",
+    "InputError",
+    "JointMoments",
+    "Law",
+    "Moments",
+    "UnsafeInputError",
+    "activations",
+    "distributions",
+    "kernels",
+    "rotary_frequencies",
+    "sequence_mask",
+]
+
+_HOMES = {
+    "Architecture": "architecture",
+    "rotary_frequencies": "architecture",
+    "sequence_mask": "architecture",
+    "InputError": "errors",
+    "UnsafeInputError": "errors",
+    "Law": "law",
+    "JointMoments": "joint_moments",
+    "Moments": "moments",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(f"hierattn.{_HOMES[name]}"), name)
+    if name in __all__:
+        return import_module(f"hierattn.{name}")
+    raise AttributeError(f"module 'hierattn' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,0 +1,207 @@
+"""The law as NumPyro distributions: scores p, outputs y given p, and the factors that finite head dimensions add.
+
+Singular kernels are exact here too: scores then live on the range of L (x) L and have their density there; outputs have one on
+the range of Sigma(p) if the scores cannot move that range (equal tokens), and otherwise an error says why there is none.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+from jaxtyping import Array, Float
+from numpyro.distributions import constraints
+from numpyro.distributions.transforms import Transform
+
+from hierattn.errors import unusable
+from hierattn.law import Law
+
+
+class ScoreTransform(Transform):
+    """E -> p = sigma_Q sigma_K L E L', head by head, and back; densities are taken on the range of the map."""
+
+    domain = constraints.independent(constraints.real, 3)
+    codomain = constraints.independent(constraints.real, 3)
+
+    def __init__(self, law: Law) -> None:
+        self.law = law
+
+    def __call__(self, E: Array) -> Array:
+        return self.law.scores_from(E)
+
+    def _inverse(self, p: Array) -> Array:
+        L_q, L_k = (jnp.linalg.pinv(L)[..., None, :, :] for L in (self.law.L_q, self.law.L_k))
+        return L_q @ (p / self.law._score_scale(p.dtype)) @ L_k.mT
+
+    def log_abs_det_jacobian(self, E: Array, p: Array, intermediates: Any = None) -> Array:
+        r_q, r_k = E.shape[-2:]
+        scale = r_q * r_k * jnp.sum(jnp.log(self.law._score_scale(E.dtype)))
+        return scale + self.law.layer.heads * (r_k * _log_volume(self.law.L_q) + r_q * _log_volume(self.law.L_k))
+
+    def forward_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        return (*shape[:-2], *self.law.shape)
+
+    def inverse_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        return (*shape[:-2], self.law.L_q.shape[-1], self.law.L_k.shape[-1])
+
+    def tree_flatten(self) -> tuple:
+        return (self.law,), (("law",), {})
+
+
+class WaveTransform(ScoreTransform):
+    """E -> p with rotary embeddings: two waves a frequency add up to one score, so there is no way back."""
+
+    domain = constraints.independent(constraints.real, 4)
+
+    def _inverse(self, p: Array) -> Array:
+        raise unusable("p", "a density of the scores", "rotary embeddings", "sample them non-centred (TransformReparam)")
+
+    def forward_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        return (*shape[:-3], *self.law.shape)
+
+    def inverse_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        return (*shape[:-2], 2 * len(self.law.layer.rotary), self.law.L_q.shape[-1], self.law.L_k.shape[-1])
+
+
+class Scores(dist.TransformedDistribution):
+    """p ~ N(0, kappa'), event (head, query, key), for an infinite head_dim.
+
+    A transformed standard normal, so that numpyro's TransformReparam makes it non-centred. With a singular K the density is
+    that on the range of kappa', and log_prob is -inf off it.
+    """
+
+    def __init__(self, law: Law, *, validate_args: bool | None = None) -> None:
+        layer = law.layer
+        if layer.head_dim is not None:
+            raise unusable("head_dim", "None: scores are Gaussian at infinite head_dim only", layer.head_dim, "use score_base")
+        transform = ScoreTransform(law) if layer.rotary is None else WaveTransform(law)
+        super().__init__(score_base(law)[0], transform, validate_args=validate_args)
+
+    def log_prob(self, value: Array, intermediates: Any = None) -> Array:
+        transform, tolerance = self.transforms[0], np.sqrt(jnp.finfo(value.dtype).eps)
+        off_range = jnp.abs(transform(transform._inverse(value)) - value).max(axis=(-3, -2, -1))
+        inside = off_range <= tolerance * (1 + jnp.abs(value).max(axis=(-3, -2, -1)))
+        return jnp.where(inside, super().log_prob(value, intermediates), -jnp.inf)
+
+
+class Outputs(dist.Distribution):
+    """y | p ~ N(0, Sigma(p)), event (token,): one coordinate for all tokens. Batch shape is that of p.
+
+    D      value factors, at finite head_dim
+    basis  orthonormal basis (token, r) of the range of Sigma, from `output_basis`, when the law is singular
+    """
+
+    arg_constraints = {"factor": constraints.independent(constraints.real, 2)}
+    support = constraints.real_vector
+    reparametrized_params = ["factor"]
+    pytree_data_fields = ("factor", "basis")
+
+    def __init__(
+        self, law: Law, p: Array, D: Array | None = None, basis: Any = None, *, validate_args: bool | None = None
+    ) -> None:
+        self.factor, self.basis = law.factor(p, D), basis
+        super().__init__(self.factor.shape[:-2], self.factor.shape[-2:-1], validate_args=validate_args)
+
+    def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Array:
+        shape = (*sample_shape, *self.batch_shape, self.factor.shape[-1])
+        return jnp.einsum("...ij,...j->...i", self.factor, jax.random.normal(key, shape, self.factor.dtype))
+
+    @property
+    def mean(self) -> Array:
+        return jnp.zeros((*self.batch_shape, *self.event_shape), self.factor.dtype)
+
+    @property
+    def variance(self) -> Array:
+        return jnp.sum(self.factor**2, axis=-1)
+
+    @property
+    def covariance_matrix(self) -> Array:
+        return self.factor @ self.factor.mT
+
+    def log_prob(self, value: Array) -> Array:
+        if self.basis is None:
+            return dist.MultivariateNormal(covariance_matrix=self.covariance_matrix).log_prob(value)
+        U = jnp.asarray(self.basis, self.factor.dtype)
+        F = U.T @ self.factor
+        along = value @ U
+        off_range = jnp.abs(along @ U.T - value).max(axis=-1)
+        inside = off_range <= np.sqrt(jnp.finfo(F.dtype).eps) * jnp.abs(value).max(axis=-1)
+        return jnp.where(inside, dist.MultivariateNormal(covariance_matrix=F @ F.mT).log_prob(along), -jnp.inf)
+
+
+def output_basis(law: Law) -> Float[np.ndarray, "s r"] | None:
+    """Basis of the subspace on which outputs have a density; None if that is all of R^s. Looks at a few draws of Sigma.
+
+    Equal tokens give equal outputs, and any other relation that holds whatever the scores takes a dimension away. If Sigma is
+    singular in directions that move with the scores, as with H rank(K) < s, no density exists and this is an error.
+    """
+    if _is_regular(law):
+        return None
+    with jax.ensure_compile_time_eval(), jax.enable_x64(True):
+        float64 = Law.from_factors(law.layer.with_scales(1.0, 1.0), np.asarray(law.L_k, float), np.asarray(law.L_q, float))
+        Sigma = np.asarray(float64.sample_Sigma(jax.random.key(0), 4))
+    values, vectors = np.linalg.eigh(np.concatenate([Sigma, Sigma.mean(axis=0, keepdims=True)]))
+    ranks = (values > 1e-13 * np.abs(values).max()).sum(axis=1)
+    s, rank, union = Sigma.shape[-1], ranks[:-1].min(), ranks[-1]
+    if union == 0:
+        raise unusable("K", "a kernel that is not zero", "K = 0", "outputs are then identically zero and have no density")
+    if rank < union:
+        remedy = "observe fewer tokens or use more heads: H rank(K), and at finite head_dim H head_dim, must reach the tokens"
+        raise unusable("outputs", f"{union} tokens with a density", f"Sigma of rank {rank} that moves with the scores", remedy)
+    return None if union == s else vectors[-1][:, -union:]
+
+
+def _is_regular(law: Law) -> bool:
+    """Definite kernels and enough heads, no mask but a causal one: attention matrices are then regular almost surely."""
+    (s_q, s_k), layer = law.shape, law.layer
+    definite = law.L_q.shape[-1] == s_q and law.L_k.shape[-1] == s_k
+    unmasked = layer.mask is None or isinstance(layer.mask, str)
+    vanishing = layer.scaling == "linear" and layer.head_dim is None
+    return definite and unmasked and not vanishing and layer.heads * min(layer.head_dim or s_k, s_k) >= s_q
+
+
+def score_base(law: Law) -> tuple[dist.Distribution, dist.Distribution | None]:
+    """Distributions of the standard variables (E, B) of one network's scores; B is None at infinite head_dim."""
+    layer, n_H = law.layer, law.layer.head_dim
+    batch, r_q, r_k = law.L_k.shape[:-2], law.L_q.shape[-1], law.L_k.shape[-1]
+    if n_H is None:
+        waves = () if layer.rotary is None else (2 * len(layer.rotary),)
+        return _standard_normal(law.dtype, batch, layer.heads, *waves, r_q, r_k), None
+    if layer.rotary is not None:
+        return _standard_normal(law.dtype, (), layer.heads, r_q, n_H), _standard_normal(law.dtype, (), layer.groups, r_k, n_H)
+    return _standard_normal(law.dtype, (), layer.heads, r_q, min(n_H, r_k)), wishart_factor(law)
+
+
+def wishart_factor(law: Law) -> dist.Distribution:
+    """Factors W of keys or values, one per group: W W' ~ Wishart_{n_H}(I). Triangular, or plain normal if n_H < rank K."""
+    n_H, size, groups = law.layer.head_dim, law.L_k.shape[-1], law.layer.groups
+    if n_H < size:
+        return _standard_normal(law.dtype, (), groups, size, n_H)
+    triangular = dist.WishartCholesky(jnp.asarray(n_H, law.dtype), scale_tril=jnp.eye(size, dtype=law.dtype))
+    return triangular.expand([groups]).to_event(1)
+
+
+def plates(outputs: Any, networks: int, coordinates: int) -> tuple[numpyro.plate, numpyro.plate, Array | None]:
+    """The plates of a model, and outputs (network, token, coordinate) as it observes them: (coordinate, network, token).
+
+    Coordinates are the outer axis, so that what belongs to a network alone, its scores, has no empty axis for them.
+    """
+    y = None if outputs is None else jnp.moveaxis(jnp.asarray(outputs), -1, 0)
+    networks, coordinates = (networks, coordinates) if y is None else (y.shape[1], y.shape[0])
+    return numpyro.plate("network", networks, dim=-1), numpyro.plate("coordinate", coordinates, dim=-2), y
+
+
+def dims(*names: str) -> dict[str, list[str]]:
+    """Names of a site's event axes, where ArviZ looks for them."""
+    return {"event_dims": list(names)}
+
+
+def _standard_normal(dtype: Any, batch: tuple[int, ...], *event: Any) -> dist.Distribution:
+    return dist.Normal(jnp.zeros((), dtype), 1).expand([*batch, *event]).to_event(len(event))
+
+
+def _log_volume(L: Any) -> Array:
+    """Log of the volume by which L stretches its domain: log |det L| if square."""
+    return jnp.sum(jnp.log(jnp.linalg.svd(L, compute_uv=False)), axis=-1)

@@ -1,0 +1,44 @@
+"""Random factors of finite head dimensions: chi-squares and Bartlett's factor of a Wishart matrix, exact and whole-array."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+
+def chi_square(rng_key: Array, df: Float[Array, "..."], shape: tuple[int, ...]) -> Float[Array, "..."]:
+    """Chi-square draws with df > 0 degrees of freedom (broadcast to shape), in the dtype of df.
+
+    Marsaglia and Tsang (2000) on whole arrays: a round proposes for all entries at once and fills those still open, until
+    none is. JAX's own gamma works entry by entry and is many times slower (analysis/benchmarks/chi_square.py).
+    """
+    dtype, boosted = df.dtype, df < 2  # below two degrees of freedom: draw with two more, then shrink
+    d = jnp.broadcast_to(df / 2 + boosted, shape) - 1 / 3
+    c = 1 / jnp.sqrt(9 * d)
+
+    def propose(state: tuple) -> tuple:
+        key, gamma = state
+        key, key_x, key_u = jax.random.split(key, 3)
+        x = jax.random.normal(key_x, shape, dtype)
+        v = jnp.maximum(1 + c * x, 0) ** 3
+        log_u = jnp.log1p(-jax.random.uniform(key_u, shape, dtype))
+        accepted = log_u < x**2 / 2 + d * (1 - v + jnp.log(v))
+        return key, jnp.where((gamma == 0) & accepted, d * v, gamma)
+
+    key, key_boost = jax.random.split(rng_key)
+    gamma = jax.lax.while_loop(lambda state: (state[1] == 0).any(), propose, (key, jnp.zeros(shape, dtype)))[1]
+    shrink = jnp.exp(jnp.log1p(-jax.random.uniform(key_boost, shape, dtype)) / (df / 2))
+    return 2 * gamma * jnp.where(boosted, shrink, 1)
+
+
+def bartlett(rng_key: Array, df: int, size: int, batch: tuple[int, ...], dtype: Any) -> Float[Array, "*batch size r"]:
+    """Factors B with B B' ~ Wishart_df(I_size): lower trapezoidal, r = min(df, size) columns.
+
+    Diagonal sqrt(chi2_{df - i}), i = 0 .. r - 1; standard normal below it (Bartlett 1933; THEORY section 5).
+    """
+    r = min(df, size)
+    key_diagonal, key_below = jax.random.split(rng_key)
+    diagonal = jnp.sqrt(chi_square(key_diagonal, df - jnp.arange(r, dtype=dtype), (*batch, r)))
+    below = jnp.tril(jax.random.normal(key_below, (*batch, size, r), dtype), -1)
+    return below + diagonal[..., None, :] * jnp.eye(size, r, dtype=dtype)

@@ -1,0 +1,39 @@
+"""The law of a wide layer whose heads have a fixed inner dimension n_H, as real Transformers do.
+
+B, D                ~ Bartlett factors of Wishart_{n_H}(I)              keys and values, one each a group of heads
+p | score_scale     = score_scale L E (L B)' / sqrt(n_H),  E ~ N(0, I)  scores: Gaussian given the keys
+y | p, D            ~ N(0, value_scale^2 H^{-1} sum_a A_a L D_a D_a' L' A_a' / n_H)
+"""
+
+from typing import Any
+
+import numpyro
+
+from hierattn.architecture import Architecture
+from hierattn.distributions import Outputs, dims, output_basis, plates, score_base, wishart_factor
+from hierattn.errors import unusable
+from hierattn.law import Law
+from hierattn.models.limit_law import priors
+
+__all__ = ["model", "priors"]
+
+
+def model(
+    layer: Architecture, K: Any, outputs: Any = None, networks: int = 1, coordinates: int = 1, prior: dict | None = None
+) -> None:
+    """The same parameters as the limit law; layer.head_dim is known."""
+    if layer.head_dim is None:
+        raise unusable("head_dim", "a finite head dimension", None, "use the model limit_law")
+    prior = priors() | (prior or {})
+    score_scale = numpyro.sample("score_scale", prior["score_scale"])
+    value_scale = numpyro.sample("value_scale", prior["value_scale"])
+    law = Law(layer.with_scales(score_scale, value_scale), K)
+    normal, key_factor = score_base(law)
+    network, coordinate, y = plates(outputs, networks, coordinates)
+    with network:
+        E = numpyro.sample("E", normal)
+        B = numpyro.sample("B", key_factor)
+        D = numpyro.sample("D", wishart_factor(law))
+        p = numpyro.deterministic("p", law.scores_from(E, B))
+        with coordinate:
+            numpyro.sample("y", Outputs(law, p, D, basis=output_basis(law)), obs=y, infer=dims("token"))

@@ -1,0 +1,44 @@
+"""The infinite-width law when the inputs were not observed: K is inferred too.
+
+    K = L L'            ~ LKJ                                               a correlation matrix: tokens of one norm
+    p | K, score_scale  ~ N(0, score_scale^2 K (x) K)
+    y | p, value_scale  ~ N(0, value_scale^2 H^{-1} sum_a A_a K A_a')
+
+The norm of the inputs cannot be told from the two scales, hence the unit diagonal.
+"""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
+from numpyro.handlers import reparam
+from numpyro.infer.reparam import TransformReparam
+
+from hierattn.architecture import Architecture
+from hierattn.distributions import Outputs, Scores, dims, plates
+from hierattn.law import Law
+from hierattn.models import limit_law
+
+
+def priors(scale: float = 1.0) -> dict[str, Any]:
+    """Those of the limit law; `concentration` 1 makes all correlation matrices equally likely."""
+    return limit_law.priors(scale) | {"concentration": 1.0}
+
+
+@reparam(config={"p": TransformReparam()})
+def model(
+    layer: Architecture, tokens: int, outputs: Any = None, networks: int = 1, coordinates: int = 1, prior: dict | None = None
+) -> None:
+    """At least two tokens."""
+    prior = priors() | (prior or {})
+    score_scale = numpyro.sample("score_scale", prior["score_scale"])
+    value_scale = numpyro.sample("value_scale", prior["value_scale"])
+    L = numpyro.sample("L", dist.LKJCholesky(tokens, prior["concentration"]))
+    numpyro.deterministic("K", L @ L.T)
+    law = Law.from_factors(layer.with_scales(score_scale, value_scale), jnp.asarray(L))
+    network, coordinate, y = plates(outputs, networks, coordinates)
+    with network:
+        p = numpyro.sample("p", Scores(law))
+        with coordinate:
+            numpyro.sample("y", Outputs(law, p), obs=y, infer=dims("token"))

@@ -1,0 +1,38 @@
+"""The infinite-width law of an attention layer.
+
+p | score_scale     ~ N(0, score_scale^2 K (x) K)                       scores, one set a network and head
+y | p, value_scale  ~ N(0, value_scale^2 H^{-1} sum_a A_a K A_a')       coordinates of that network, A = softmax(p)
+"""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
+from numpyro.handlers import reparam
+from numpyro.infer.reparam import TransformReparam
+
+from hierattn.architecture import Architecture
+from hierattn.distributions import Outputs, Scores, dims, output_basis, plates
+from hierattn.law import Law
+
+
+def priors(scale: float = 1.0) -> dict[str, dist.Distribution]:
+    """Weakly informative: within a factor 7 of 1, and of the outputs' scale, nineteen times in twenty."""
+    return {"score_scale": dist.LogNormal(0.0, 1.0), "value_scale": dist.LogNormal(jnp.log(scale), 1.0)}
+
+
+@reparam(config={"p": TransformReparam()})
+def model(
+    layer: Architecture, K: Any, outputs: Any = None, networks: int = 1, coordinates: int = 1, prior: dict | None = None
+) -> None:
+    """Scores are sampled non-centred: the latent variable is the standard normal E of p = score_scale L E L'."""
+    prior = priors() | (prior or {})
+    score_scale = numpyro.sample("score_scale", prior["score_scale"])
+    value_scale = numpyro.sample("value_scale", prior["value_scale"])
+    law = Law(layer.with_scales(score_scale, value_scale), K)
+    network, coordinate, y = plates(outputs, networks, coordinates)
+    with network:
+        p = numpyro.sample("p", Scores(law))
+        with coordinate:
+            numpyro.sample("y", Outputs(law, p, basis=output_basis(law)), obs=y, infer=dims("token"))

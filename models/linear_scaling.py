@@ -1,0 +1,42 @@
+"""Scores divided by n instead of sqrt(n) (Yang 2019), at a large but finite width n.
+
+    p | score_scale     ~ N(0, score_scale^2 K (x) K / n)
+    y | p, value_scale  ~ N(0, value_scale^2 H^{-1} sum_a A_a K A_a')
+
+At infinite width p vanishes, all tokens have the same output and no density exists; hence the width.
+"""
+
+from typing import Any
+
+import numpyro
+from numpyro.handlers import reparam
+from numpyro.infer.reparam import TransformReparam
+
+from hierattn.architecture import Architecture
+from hierattn.distributions import Outputs, Scores, dims, output_basis, plates
+from hierattn.law import Law
+from hierattn.models.limit_law import priors
+
+__all__ = ["model", "priors"]
+
+
+@reparam(config={"p": TransformReparam()})
+def model(
+    layer: Architecture,
+    K: Any,
+    width: int,
+    outputs: Any = None,
+    networks: int = 1,
+    coordinates: int = 1,
+    prior: dict | None = None,
+) -> None:
+    """The limit law with the scores' scale divided by sqrt(width)."""
+    prior = priors() | (prior or {})
+    score_scale = numpyro.sample("score_scale", prior["score_scale"])
+    value_scale = numpyro.sample("value_scale", prior["value_scale"])
+    law = Law(layer.replace(scaling="sqrt").with_scales(score_scale * width**-0.5, value_scale), K)
+    network, coordinate, y = plates(outputs, networks, coordinates)
+    with network:
+        p = numpyro.sample("p", Scores(law))
+        with coordinate:
+            numpyro.sample("y", Outputs(law, p, basis=output_basis(law)), obs=y, infer=dims("token"))
