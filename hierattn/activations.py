@@ -106,7 +106,7 @@ def dual_by_quadrature(phi: Function, a: float, b: float, c: float) -> float:
         weight = weight * np.exp(-((x / sd_x) ** 2) / 2) / (sd_x * np.sqrt(2 * np.pi))
     mean = slope * x[:, None]
     cuts = np.concatenate([mesh, kinks]) - mean
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):
         cuts = np.where(cuts == 0, 0, cuts / conditional_sd).clip(-REACH, REACH)
     grid = np.broadcast_to(np.linspace(-REACH, REACH, 9), (len(x), 9))
     z, inner_weight = _gauss_legendre(np.sort(np.concatenate([grid, cuts], axis=1), axis=1))
@@ -118,21 +118,22 @@ def dual_by_quadrature(phi: Function, a: float, b: float, c: float) -> float:
 def resolve(phi: Function, reach: float) -> tuple[np.ndarray, np.ndarray]:
     """Ends of panels on which phi is a polynomial of degree PANEL - 1 to 1e-11, and its kinks, within +-reach.
 
-    A panel that is not resolved is cut in two; one that is still not resolved when 1e-12 wide holds a kink or a jump.
+    A panel that is not resolved is cut in two; one that is still not resolved when 1e-11 wide holds a kink or a jump.
     """
     nodes = np.polynomial.legendre.leggauss(PANEL)[0]
     to_coefficients = np.linalg.inv(np.polynomial.legendre.legvander(nodes, PANEL - 1))
     left, right = np.array([-reach]), np.array([reach])
-    ends, kinks = [left, right], []
+    ends, kinks, largest = [left, right], [], 0.0
     while left.size:
         if left.size > 4096:
             raise unusable("activation", "a function with few kinks", "one too rough to integrate", "smooth it")
         values = _values(phi, (left + right)[:, None] / 2 + np.outer(right - left, nodes) / 2)
         if not np.all(np.isfinite(values)):
             raise unusable("activation", f"finite values within +-{reach:g}", "NaN or infinity")
-        tail = np.abs(values @ to_coefficients[-2:].T).max(axis=1)
-        rough = tail > 1e-11 * np.abs(values).max(axis=1)
-        kink = rough & (right - left < 1e-12 * reach)
+        tail, size = np.abs(values @ to_coefficients[-2:].T).max(axis=1), np.abs(values).max(axis=1)
+        largest = max(largest, size.max())
+        rough = tail > 1e-11 * size + 1e-15 * largest
+        kink = rough & (right - left < 1e-11 * reach)
         kinks.append((left + right)[kink] / 2)
         left, right = left[rough & ~kink], right[rough & ~kink]
         cut = left + UNEVEN * (right - left)

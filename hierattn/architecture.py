@@ -157,7 +157,7 @@ def rotary_frequencies(head_dim: int, base: float = 10000.0) -> Float[np.ndarray
     return base ** (-np.arange(0, head_dim, 2) / head_dim)
 
 
-def rotate(x: Float[Array, "*batch s n_H"], frequencies: Float[Array, " B"]) -> Float[Array, "*batch s n_H"]:
+def rotate(x: Float[Array, "*batch s n_H"], frequencies: Float[Array | np.ndarray, " B"]) -> Float[Array, "*batch s n_H"]:
     """Turn the b-th pair of coordinates of the token at position i by the angle theta_b i."""
     angle = jnp.arange(x.shape[-2])[:, None] * jnp.asarray(frequencies, x.dtype)
     cos, sin = jnp.cos(angle), jnp.sin(angle)

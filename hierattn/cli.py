@@ -112,9 +112,9 @@ def write_sample(
 
     def parts() -> Iterator[dict[str, Any]]:
         with _progress("networks", networks) as advance:
-            for y, p in law.stream(jax.random.key(seed), networks, coordinates, scores):
-                yield {"outputs": y} | ({"scores": p} if scores else {})
-                advance(len(y))
+            for drawn in law.stream(jax.random.key(seed), networks, coordinates):
+                yield {"outputs": drawn.y} | ({"scores": drawn.p} if scores else {})
+                advance(len(drawn.y))
 
     write_netcdf(out, shapes, parts(), provenance(seed, law=repr(law), dtype=str(law.dtype)), force)
     _print(f"{law} -> {out}", {"out": str(out), "networks": networks, "coordinates": coordinates, "seed": seed}, as_json)

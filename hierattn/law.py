@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from hierattn.joint_moments import JointMoments
     from hierattn.moments import Moments
 
-PART = 2**22  # outputs in one part of a stream
 TOO_LARGE = 2**33  # bytes of one returned array
 
 Scores = Float[Array, "*batch H q k"]
+GivenScores = Float[Array | np.ndarray, "*batch H q k"]
 
 
 @jax.tree_util.register_pytree_node_class
@@ -95,12 +95,13 @@ class Law:
         """Covariance of the value variables v~^a of every head: (sigma_V sigma_O)^2 K; heads are independent."""
         return jnp.asarray(self.layer.value_scale)[:, None, None] ** 2 * self.K[..., None, :, :]
 
-    def kappa_prime(self, p: Scores) -> Scores:
+    def kappa_prime(self, p: GivenScores) -> Scores:
         """The scores' covariance applied to p: sum_kl Cov(p_ij, p_kl) p_kl, head by head.
 
         Cov(p_ij, p_kl) = (sigma_Q sigma_K)^2 K_ik K_jl rho((j - i) - (l - k)), rho = 1 without rotary embeddings. The same
         for every head_dim; zero in the infinite-width limit of linear scaling.
         """
+        p = jnp.asarray(p)
         image = p[..., None, :, :]
         if self.layer.rotary is not None:
             image = self._waves(p.dtype) * image
@@ -109,12 +110,12 @@ class Law:
             image = self._waves(p.dtype) * image
         return self._score_scale(p.dtype) ** 2 * jnp.sum(image, axis=-3)
 
-    def Sigma(self, p: Scores, D: Float[Array, "*batch G r m"] | None = None) -> Float[Array, "*batch q q"]:
+    def Sigma(self, p: GivenScores, D: Float[Array | np.ndarray, "*batch G r m"] | None = None) -> Float[Array, "*batch q q"]:
         """Covariance over tokens of one output coordinate given the scores (and, at finite head_dim, the value factors D)."""
         F = self.factor(p, D)
         return F @ F.swapaxes(-1, -2)
 
-    def expected_Sigma(self, p: Scores) -> Float[Array, "*batch q q"]:
+    def expected_Sigma(self, p: GivenScores) -> Float[Array, "*batch q q"]:
         """E[Sigma | p] = H^{-1} sum_a (sigma_V sigma_O)^2 A_a K A_a': Sigma itself at infinite head_dim."""
         return self.with_infinite_head_dim().Sigma(p)
 
@@ -122,11 +123,12 @@ class Law:
         """The same law at infinite head_dim, where sharing keys and values changes nothing."""
         return Law.from_factors(self.layer.replace(head_dim=None, key_value_heads=None), self.L_k, self.L_q)
 
-    def factor(self, p: Scores, D: Float[Array, "*batch G r m"] | None = None) -> Float[Array, "*batch q Hr"]:
+    def factor(self, p: GivenScores, D: Float[Array | np.ndarray, "*batch G r m"] | None = None) -> Float[Array, "*batch q Hr"]:
         """F with Sigma = F F': the heads' o_a A_a L (D_a / sqrt(n_H)) / sqrt(H) side by side. Exact for singular Sigma too."""
         if (D is None) != (self.layer.head_dim is None):
             expected = "no value factors at infinite head_dim" if D is not None else "value factors at finite head_dim"
             raise unusable("D", expected, "None" if D is None else f"shape {D.shape}", "draw them with sample_values")
+        p = jnp.asarray(p)
         A = self.layer.attention(p)
         values = jnp.asarray(self.L_k, p.dtype)[..., None, :, :]
         if D is not None and self.layer.head_dim is not None:
@@ -176,27 +178,22 @@ class Law:
     def sample(self, rng_key: Array, networks: int, coordinates: int = 1) -> Float[Array, "network q coordinate"]:
         """Outputs (network, token, coordinate): scores redrawn for every network, shared by its coordinates."""
         self._check_draws(rng_key, self.shape[0], networks=networks, coordinates=coordinates)
-        return sampling.outputs(self, rng_key, 0, networks, coordinates)
+        return jnp.concatenate([chunk.y for chunk in sampling.chunks(self, rng_key, networks, coordinates)])
 
-    def stream(self, rng_key: Array, networks: int, coordinates: int = 1, scores: bool = False) -> Iterator[tuple]:
-        """The draws of `sample`, and of `sample_scores` if asked for, in parts (outputs, scores) that need little memory."""
-        size = sampling.chunk(self)
+    def stream(self, rng_key: Array, networks: int, coordinates: int = 1) -> Iterator[sampling.Networks]:
+        """The draws of `sample` in parts that need little memory: outputs y, the scores p behind them, factors F of Sigma."""
         self._check_draws(rng_key, 0, networks=networks, coordinates=coordinates)
-        step = size * max(1, PART // (size * self.shape[0] * coordinates))
-        for first in range(0, networks, step):
-            number = min(step, networks - first)
-            p = sampling.scores(self, rng_key, first // size, number) if scores else None
-            yield sampling.outputs(self, rng_key, first // size, number, coordinates), p
+        return sampling.chunks(self, rng_key, networks, coordinates)
 
     def sample_scores(self, rng_key: Array, networks: int) -> Float[Array, "network H q k"]:
         """Scores (network, head, query, key): those behind `sample` with the same key."""
         self._check_draws(rng_key, self.layer.heads * math.prod(self.shape), networks=networks)
-        return sampling.scores(self, rng_key, 0, networks)
+        return jnp.concatenate([chunk.p for chunk in sampling.chunks(self, rng_key, networks)])
 
     def sample_Sigma(self, rng_key: Array, networks: int) -> Float[Array, "network q q"]:
         """Conditional covariances Sigma (network, token, token): those behind `sample` with the same key."""
         self._check_draws(rng_key, self.shape[0] ** 2, networks=networks)
-        return sampling.Sigma(self, rng_key, networks)
+        return jnp.concatenate([chunk.F @ chunk.F.mT for chunk in sampling.chunks(self, rng_key, networks)])
 
     def sample_given(self, rng_key: Array, p: Any, coordinates: int = 1) -> Float[Array, "network q coordinate"]:
         """Outputs of networks whose scores p (network, head, query, key) are given; with `sample_scores`, `sample` itself."""

@@ -4,16 +4,18 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 
-def chi_square(rng_key: Array, df: Float[Array, "..."], shape: tuple[int, ...]) -> Float[Array, "..."]:
+def chi_square(rng_key: Array, df: Float[Array | np.ndarray, "..."], shape: tuple[int, ...]) -> Float[Array, "..."]:
     """Chi-square draws with df > 0 degrees of freedom (broadcast to shape), in the dtype of df.
 
     Marsaglia and Tsang (2000) on whole arrays: a round proposes for all entries at once and fills those still open, until
     none is. JAX's own gamma works entry by entry and is many times slower (analysis/benchmarks/chi_square.py).
     """
     dtype, boosted = df.dtype, df < 2  # below two degrees of freedom: draw with two more, then shrink
+    none_boosted = isinstance(df, np.ndarray) and not boosted.any()
     d = jnp.broadcast_to(df / 2 + boosted, shape) - 1 / 3
     c = 1 / jnp.sqrt(9 * d)
 
@@ -28,6 +30,8 @@ def chi_square(rng_key: Array, df: Float[Array, "..."], shape: tuple[int, ...]) 
 
     key, key_boost = jax.random.split(rng_key)
     gamma = jax.lax.while_loop(lambda state: (state[1] == 0).any(), propose, (key, jnp.zeros(shape, dtype)))[1]
+    if none_boosted:
+        return 2 * gamma
     shrink = jnp.exp(jnp.log1p(-jax.random.uniform(key_boost, shape, dtype)) / (df / 2))
     return 2 * gamma * jnp.where(boosted, shrink, 1)
 
@@ -39,6 +43,6 @@ def bartlett(rng_key: Array, df: int, size: int, batch: tuple[int, ...], dtype: 
     """
     r = min(df, size)
     key_diagonal, key_below = jax.random.split(rng_key)
-    diagonal = jnp.sqrt(chi_square(key_diagonal, df - jnp.arange(r, dtype=dtype), (*batch, r)))
+    diagonal = jnp.sqrt(chi_square(key_diagonal, np.asarray(df - np.arange(r), dtype), (*batch, r)))
     below = jnp.tril(jax.random.normal(key_below, (*batch, size, r), dtype), -1)
     return below + diagonal[..., None, :] * jnp.eye(size, r, dtype=dtype)
