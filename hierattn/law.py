@@ -178,22 +178,22 @@ class Law:
     def sample(self, rng_key: Array, networks: int, coordinates: int = 1) -> Float[Array, "network q coordinate"]:
         """Outputs (network, token, coordinate): scores redrawn for every network, shared by its coordinates."""
         self._check_draws(rng_key, self.shape[0], networks=networks, coordinates=coordinates)
-        return jnp.concatenate([chunk.y for chunk in sampling.chunks(self, rng_key, networks, coordinates)])
+        return jnp.concatenate([drawn.y for drawn in sampling.networks(self, rng_key, networks, coordinates)])
 
     def stream(self, rng_key: Array, networks: int, coordinates: int = 1) -> Iterator[sampling.Networks]:
         """The draws of `sample` in parts that need little memory: outputs y, the scores p behind them, factors F of Sigma."""
         self._check_draws(rng_key, 0, networks=networks, coordinates=coordinates)
-        return sampling.chunks(self, rng_key, networks, coordinates)
+        return sampling.networks(self, rng_key, networks, coordinates)
 
     def sample_scores(self, rng_key: Array, networks: int) -> Float[Array, "network H q k"]:
         """Scores (network, head, query, key): those behind `sample` with the same key."""
         self._check_draws(rng_key, self.layer.heads * math.prod(self.shape), networks=networks)
-        return jnp.concatenate([chunk.p for chunk in sampling.chunks(self, rng_key, networks)])
+        return jnp.concatenate([drawn.p for drawn in sampling.networks(self, rng_key, networks)])
 
     def sample_Sigma(self, rng_key: Array, networks: int) -> Float[Array, "network q q"]:
         """Conditional covariances Sigma (network, token, token): those behind `sample` with the same key."""
         self._check_draws(rng_key, self.shape[0] ** 2, networks=networks)
-        return jnp.concatenate([chunk.F @ chunk.F.mT for chunk in sampling.chunks(self, rng_key, networks)])
+        return jnp.concatenate([drawn.F @ drawn.F.mT for drawn in sampling.networks(self, rng_key, networks)])
 
     def sample_given(self, rng_key: Array, p: Any, coordinates: int = 1) -> Float[Array, "network q coordinate"]:
         """Outputs of networks whose scores p (network, head, query, key) are given; with `sample_scores`, `sample` itself."""
@@ -201,7 +201,7 @@ class Law:
         if p.ndim != 4 or p.shape[1:] != (self.layer.heads, *self.shape):
             raise unusable("p", f"shape (networks, {self.layer.heads}, {self.shape[0]}, {self.shape[1]})", p.shape)
         self._check_draws(rng_key, self.shape[0], networks=p.shape[0], coordinates=coordinates)
-        return sampling.given(self, rng_key, p, coordinates)
+        return jnp.concatenate([drawn.y for drawn in sampling.networks(self, rng_key, len(p), coordinates, p)])
 
     def moments(self, token: int = 0, seed: int = 0) -> "Moments":
         """Variance and excess kurtosis of one token's outputs, each with its error."""

@@ -173,7 +173,7 @@ class _RowIntegral:
         self.K, self.R, self.bias, self.n_H, self.control = K, R, bias, n_H, control
         self.around = _softmax(bias) @ K @ _softmax(bias)
 
-    def estimate(self, seed: int, budget: int = rqmc.BUDGET) -> MeanVariance:
+    def estimate(self, seed: int, budget: int | None = None) -> MeanVariance:
         dim = self.R.shape[1] + (self.n_H is not None)
         return self.summary(rqmc.expectations(self.statistics, dim, seed, self.enough, budget))
 

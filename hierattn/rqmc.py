@@ -22,11 +22,14 @@ BITS = 30
 Statistics = Callable[[np.ndarray], np.ndarray]
 
 
-def expectations(f: Statistics, dim: int, seed: int, enough: Callable[[np.ndarray], bool], budget: int = BUDGET) -> np.ndarray:
+def expectations(
+    f: Statistics, dim: int, seed: int, enough: Callable[[np.ndarray], bool], budget: int | None = None
+) -> np.ndarray:
     """Means of f over uniforms in (0, 1)^dim, one row a shift; points are doubled until `enough` of these rows.
 
     f takes points (N, dim), N a power of two and at least 2^FIRST, and returns the means of its statistics over them.
     """
+    budget = BUDGET if budget is None else budget
     rng = np.random.default_rng(seed)
     shifts = rng.integers(0, 2**BITS, (SHIFTS, dim), np.uint32)
     net = qmc.Sobol(dim, bits=BITS, rng=rng) if dim <= qmc.Sobol.MAXDIM else None

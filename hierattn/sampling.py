@@ -1,7 +1,8 @@
-"""Drawing from a law in chunks of networks: `Law` is the face of this file.
+"""Drawing from a law part by part: `Law` is the face of this file.
 
-A chunk's size depends on the law alone and its randomness on (rng_key, chunk), so the first draws are the same however many
-are asked for, in one call or in parts. One chunk is compiled, whatever the number of networks, and stays in the cache.
+Scores are drawn in chunks of networks whose size depends on the law alone, and outputs in parts of a chunk, sized by their
+number of coordinates, with keys folded from (rng_key, chunk, part). So the first networks are the same however many are asked
+for, memory does not grow with their number, and nothing is compiled again for another one.
 """
 
 from collections.abc import Iterator
@@ -15,7 +16,8 @@ from jaxtyping import Array, Float
 if TYPE_CHECKING:
     from hierattn.law import Law
 
-CHUNK = 2**18  # scores drawn at once
+CHUNK = 2**18  # scores drawn at once: they stay in the cache
+PART = 2**20  # normals drawn at once for outputs
 
 
 class Networks(NamedTuple):
@@ -26,52 +28,53 @@ class Networks(NamedTuple):
     y: Float[Array, "network q coordinate"]
 
 
-def chunk_size(law: "Law") -> int:
-    """Networks in a chunk."""
+def networks(law: "Law", rng_key: Array, number: int, coordinates: int = 1, given: Array | None = None) -> Iterator[Networks]:
+    """All networks in order, a part at a time; with the given scores if there are any."""
     waves = 1 if law.layer.rotary is None else 2 * law.layer.rotary.shape[0]
-    return max(1, CHUNK // (law.layer.heads * law.shape[0] * law.shape[1] * waves))
+    chunk = _power_of_two(CHUNK // (law.layer.heads * law.shape[0] * law.shape[1] * waves))
+    part = min(chunk, _power_of_two(PART // (law.layer.heads * law.L_k.shape[-1] * coordinates)))
+    for start in range(0, number, chunk):
+        c = start // chunk
+        p = draw_scores(law, rng_key, c, chunk) if given is None else _chunk_of(given, c, chunk)
+        F = draw_factors(law, rng_key, c, p)
+        for first in range(start, min(start + chunk, number), part):
+            drawn = draw_outputs(rng_key, c, p, F, (first - start) // part, part, coordinates)
+            yield drawn if number - first >= part else jax.tree.map(lambda x: x[: number - first], drawn)  # noqa: B023
 
 
-def chunks(law: "Law", rng_key: Array, networks: int, coordinates: int = 1) -> Iterator[Networks]:
-    """All networks, chunk by chunk; the last one is cut to measure."""
-    size = chunk_size(law)
-    for c in range(-(-networks // size)):
-        drawn = draw_chunk(law, rng_key, c, size, coordinates)
-        yield jax.tree.map(lambda x: x[: networks - c * size], drawn) if (c + 1) * size > networks else drawn  # noqa: B023
+@partial(jax.jit, static_argnames=("chunk",))
+def draw_scores(law: "Law", rng_key: Array, c: Any, chunk: int) -> Float[Array, "network H q k"]:
+    """Scores of the networks of chunk c."""
+    return law.scores_from(*law.sample_base(_key(rng_key, c, 0), chunk))
 
 
-@partial(jax.jit, static_argnames=("size", "coordinates"))
-def draw_chunk(law: "Law", rng_key: Array, c: Any, size: int, coordinates: int) -> Networks:
-    """The networks of chunk c."""
-    key_p, key_D, key_y = _keys(rng_key, c)
-    p = law.scores_from(*law.sample_base(key_p, size))
-    F, y = _outputs(law, key_D, key_y, p, coordinates)
-    return Networks(p, F, y)
+@jax.jit
+def draw_factors(law: "Law", rng_key: Array, c: Any, p: Array) -> Float[Array, "network q Hr"]:
+    """Factors of Sigma for the networks of chunk c, whose scores are p."""
+    return law.factor(p, law.sample_values(_key(rng_key, c, 1), len(p)))
 
 
-@partial(jax.jit, static_argnames=("coordinates",))
-def draw_given(law: "Law", rng_key: Array, c: Any, p: Array, coordinates: int) -> Array:
-    """Outputs of the networks of chunk c, whose scores p are given."""
-    _, key_D, key_y = _keys(rng_key, c)
-    return _outputs(law, key_D, key_y, p, coordinates)[1]
-
-
-def given(law: "Law", rng_key: Array, p: Array, coordinates: int) -> Array:
-    """Outputs of the networks that have the scores p; a last chunk that is not full is filled up, then cut."""
-    size, networks = chunk_size(law), len(p)
-    p = jnp.pad(p, [(0, -networks % size), (0, 0), (0, 0), (0, 0)])
-    drawn = [draw_given(law, rng_key, c, p[c * size : (c + 1) * size], coordinates) for c in range(len(p) // size)]
-    return jnp.concatenate(drawn)[:networks]
-
-
-def _keys(rng_key: Array, c: Any) -> Array:
-    """A chunk's keys for scores, values and outputs."""
-    return jax.random.split(jax.random.fold_in(rng_key, c), 3)
-
-
-def _outputs(law: "Law", key_D: Array, key_y: Array, p: Array, coordinates: int) -> tuple[Array, Array]:
-    F = law.factor(p, law.sample_values(key_D, len(p)))
+@partial(jax.jit, static_argnames=("part", "coordinates"))
+def draw_outputs(rng_key: Array, c: Any, p: Array, F: Array, j: Any, part: int, coordinates: int) -> Networks:
+    """Part j of chunk c, with its outputs."""
+    p, F = (jax.lax.dynamic_slice_in_dim(x, j * part, part) for x in (p, F))
     root = F
     if coordinates > 4 * F.shape[-2]:  # a square root of Sigma costs less than the normals it saves
         root = jnp.linalg.qr(F.mT, mode="r").mT
-    return F, root @ jax.random.normal(key_y, (len(p), root.shape[-1], coordinates), F.dtype)
+    key = jax.random.fold_in(_key(rng_key, c, 2), j)
+    return Networks(p, F, root @ jax.random.normal(key, (part, root.shape[-1], coordinates), F.dtype))
+
+
+def _key(rng_key: Array, c: Any, purpose: int) -> Array:
+    """A chunk's key for scores (0), values (1) or outputs (2)."""
+    return jax.random.split(jax.random.fold_in(rng_key, c), 3)[purpose]
+
+
+def _chunk_of(given: Array, c: int, chunk: int) -> Array:
+    """Given scores of chunk c; zeros fill up the last one."""
+    p = given[c * chunk : (c + 1) * chunk]
+    return jnp.pad(p, [(0, chunk - len(p)), (0, 0), (0, 0), (0, 0)])
+
+
+def _power_of_two(x: int) -> int:
+    return 1 << max(x.bit_length() - 1, 0)

@@ -44,9 +44,10 @@ def test_sampling_is_scores_then_outputs(name):
 
 def test_streams_are_the_sample_in_parts(monkeypatch):
     monkeypatch.setattr(sampling, "CHUNK", 512)
+    monkeypatch.setattr(sampling, "PART", 256)
     law = Law(Architecture(heads=2), K)
     parts = list(law.stream(KEY, 100, 3))
-    assert [len(part.y) for part in parts] == [16] * 6 + [4]
+    assert [len(part.y) for part in parts] == [8] * 12 + [4]
     np.testing.assert_array_equal(np.concatenate([part.y for part in parts]), law.sample(KEY, 100, 3))
     p = law.sample_scores(KEY, 100)
     np.testing.assert_array_equal(np.concatenate([part.p for part in parts]), p)
@@ -109,12 +110,19 @@ def test_dtype_follows_the_kernel():
 
 
 def test_equal_laws_compile_once_for_any_number_of_networks():
-    sampling.draw_chunk.clear_cache()
+    stages = (sampling.draw_scores, sampling.draw_factors, sampling.draw_outputs)
+    for stage in stages:
+        stage.clear_cache()
     for q, kernel, networks in [(1.0, K, 10), (2.0, kernels.rbf(4, 0.3), 20_000)]:
         Law(Architecture(heads=2, sigma_q=q), kernel).sample(KEY, networks, 3)
-    assert sampling.draw_chunk._cache_size() == 1
+    assert [stage._cache_size() for stage in stages] == [1, 1, 1]
     Law(Architecture(heads=3), K).sample(KEY, 10, 3)
-    assert sampling.draw_chunk._cache_size() == 2
+    assert [stage._cache_size() for stage in stages] == [2, 2, 2]
+
+
+def test_one_network_with_very_many_coordinates_needs_no_more_memory_than_its_outputs():
+    y = Law(Architecture(heads=2), K).sample(KEY, 1, 1_000_000)
+    assert y.shape == (1, 4, 1_000_000)
 
 
 def test_laws_are_differentiable():
