@@ -143,7 +143,11 @@ def _print(title: str, result: dict[str, Any], as_json: bool) -> None:
         print(json.dumps(result, allow_nan=False))
         return
     rows = [
-        (name.replace("_", " "), _text(value), f"+- {result[name + '_error']:.1g}" if f"{name}_error" in result else "")
+        (
+            name.replace("_", " "),
+            _text(value),
+            "" if result.get(f"{name}_error") is None else f"+- {result[f'{name}_error']:.1g}",
+        )
         for name, value in result.items()
         if not name.endswith("_error") and name != "reasons"
     ]

@@ -132,8 +132,9 @@ def _check_header(file: Any, path: Path, size: int) -> None:
     claimed = int(np.prod([float(length) for length in shape])) * dtype.itemsize
     if claimed > TOO_LARGE:
         raise UnsafeInputError(f"{path}: expected at most {TOO_LARGE} bytes, got a header that claims {claimed}")
-    if claimed > size:
-        raise InputError(f"{path}: expected {claimed} bytes of numbers, got {size}; is it truncated?")
+    held = size - file.tell()
+    if claimed > held:
+        raise InputError(f"{path}: expected {claimed} bytes of numbers, got {held}; is it truncated?")
 
 
 def _read_nc(path: Path, name: str) -> np.ndarray:

@@ -51,8 +51,9 @@ def same_joint_law(x, y, rng) -> bool:
     marginals = all(same_distribution(flat_x @ c, flat_y @ c) for c in columns)
 
     def products(z):
-        second = np.einsum("mic,mjc->mij", z, z).reshape(len(z), -1) / z.shape[-1]
-        across = (z[:, :, 0] ** 2)[:, :, None] * (z[:, :, -1] ** 2)[:, None, :]
-        return np.concatenate([second, across.reshape(len(z), -1)], axis=1)
+        n, square = z.shape[-1], z**2
+        second = np.einsum("mic,mjc->mij", z, z) / n
+        across = np.einsum("mi,mj->mij", square.sum(-1), square.sum(-1)) - np.einsum("mic,mjc->mij", square, square)
+        return np.concatenate([second, across / max(n * (n - 1), 1)], axis=1).reshape(len(z), -1)
 
     return marginals and same_means(products(x), products(y))

@@ -1,0 +1,133 @@
+"""Every model samples from its prior, conditions on data, can be inspected, and has the law it says."""
+
+import inspect
+from importlib import import_module
+
+import arviz
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from numpyro.handlers import seed, substitute, trace
+from numpyro.infer import MCMC, NUTS, Predictive
+from numpyro.infer.util import initialize_model, log_density
+
+from hierattn import Architecture, Law, kernels
+from tests.statistics import same_joint_law
+
+K = kernels.equicorrelated(3, 0.3)
+LAYER = Architecture(heads=2)
+ARGUMENTS = {
+    "limit_law": (LAYER, K),
+    "finite_head_dim": (LAYER.replace(head_dim=4), K),
+    "infinite_heads": (LAYER, K),
+    "linear_scaling": (LAYER, K, 64),
+    "kernel_unknown": (LAYER, 3),
+    "separate_kernels": (LAYER, 3),
+    "student_t": (3,),
+}
+FIXED = {"score_scale": 1.6, "value_scale": 1.3}
+
+
+def load(name):
+    return import_module(f"hierattn.models.{name}")
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_prior_draws(name):
+    module = load(name)
+    draws = Predictive(module.model, num_samples=4)(jax.random.key(0), *ARGUMENTS[name], networks=5, coordinates=6)
+    assert draws["y"].shape == (4, 6, 5, 3)
+    assert all(np.all(np.isfinite(x)) for x in draws.values())
+    parameters = {site for site in module.priors() if site != "concentration"}
+    assert parameters <= set(draws)
+    assert inspect.signature(module.priors).parameters["scale"].default == 1.0
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_conditioning_and_inspection(name):
+    """Observed sites, plates, shapes; the density has a finite gradient in every latent variable, where samplers need it."""
+    outputs = Law(LAYER, K).sample(jax.random.key(1), 6, 5)
+    model, arguments = load(name).model, ARGUMENTS[name]
+    sites = trace(seed(model, 0)).get_trace(*arguments, outputs=outputs)
+    assert {site for site in sites if sites[site]["type"] == "plate"} == {"network", "coordinate"}
+    assert sites["y"]["is_observed"]
+    assert sites["y"]["value"].shape == (5, 6, 3)
+    assert "y" in numpyro.util.format_shapes(sites)
+    start = initialize_model(jax.random.key(0), model, model_args=arguments, model_kwargs={"outputs": outputs})
+    gradient = jax.jit(jax.grad(start.potential_fn))(start.param_info.z)
+    assert all(np.all(np.isfinite(x)) and np.any(x != 0) for x in gradient.values())
+
+
+def test_sampling_from_the_posterior_into_arviz():
+    outputs = Law(LAYER, K).sample(jax.random.key(1), 6, 5)
+    mcmc = MCMC(NUTS(load("limit_law").model, max_tree_depth=4), num_warmup=5, num_samples=5, progress_bar=False)
+    mcmc.run(jax.random.key(2), LAYER, K, outputs=outputs)
+    tree = arviz.from_numpyro(mcmc)
+    assert tree["observed_data"]["y"].dims == ("coordinate", "network", "token")
+    assert tree["posterior"]["p"].dims[:3] == ("chain", "draw", "network")
+    assert np.all(np.isfinite(tree["posterior"]["score_scale"]))
+
+
+@pytest.mark.parametrize(
+    ("name", "layer"),
+    [
+        ("limit_law", LAYER),
+        ("finite_head_dim", LAYER.replace(head_dim=4)),
+        ("linear_scaling", LAYER.replace(sigma_q=1 / 8)),
+    ],
+)
+def test_models_draw_from_the_law(name, layer):
+    """20,000 networks of the model with its parameters fixed, against the law's own sampler; a 20 % error is seen."""
+    model = substitute(load(name).model, FIXED)
+    draws = trace(seed(model, 0)).get_trace(*ARGUMENTS[name], networks=20_000, coordinates=2)
+    y = np.moveaxis(np.asarray(draws["y"]["value"]), 0, -1)
+    rng = np.random.default_rng(0)
+    law = Law(layer.with_scales(1.6 * layer.sigma_q, 1.3), K)
+    assert same_joint_law(y, law.sample(jax.random.key(1), 20_000, 2), rng)
+    mutant = Law(layer.with_scales(1.6 * layer.sigma_q, 1.2 * 1.3), K)
+    assert not same_joint_law(y, mutant.sample(jax.random.key(1), 20_000, 2), rng)
+
+
+def test_infinite_heads_has_the_laws_second_moments():
+    model = substitute(load("infinite_heads").model, FIXED)
+    Sigma = trace(seed(model, 0)).get_trace(LAYER, K)["Sigma"]["value"]
+    covariance, _ = Law(LAYER.with_scales(1.6, 1.3), K).infinite_heads()
+    np.testing.assert_allclose(Sigma, covariance, rtol=1e-2)
+
+
+def test_log_density_of_the_limit_law_by_hand():
+    """Priors, standard normals and Gaussians given p, summed with SciPy-free formulas of NumPyro's basic distributions."""
+    with jax.enable_x64(True):
+        law = Law(LAYER.with_scales(1.6, 1.3), K)
+        outputs = law.sample(jax.random.key(0), 4, 5)
+        E = jax.random.normal(jax.random.key(1), (4, 2, 3, 3))
+        found, _ = log_density(load("limit_law").model, (LAYER, K), {"outputs": outputs}, FIXED | {"p_base": E})
+        Sigma = law.Sigma(law.scores_from(E))
+        expected = dist.LogNormal(0, 1).log_prob(jnp.array([1.6, 1.3])).sum() + dist.Normal(0, 1).log_prob(E).sum()
+        for m in range(4):
+            S = outputs[m] @ outputs[m].T
+            sign, logdet = np.linalg.slogdet(2 * np.pi * np.asarray(Sigma[m]))
+            expected += -5 / 2 * logdet - np.trace(np.linalg.solve(Sigma[m], S)) / 2
+        np.testing.assert_allclose(found, expected, rtol=1e-10)
+
+
+def test_priors_follow_the_scale_of_the_data():
+    for name in ARGUMENTS:
+        medians = [float(load(name).priors(scale)["value_scale"].icdf(0.5)) for scale in (1.0, 1e-6)]
+        np.testing.assert_allclose(medians, [1.0, 1e-6], rtol=1e-5)
+
+
+def test_equal_tokens_can_be_fitted():
+    equal = kernels.rbf([0.0, 1.0, 1.0], 1.0)
+    outputs = Law(LAYER, equal).sample(jax.random.key(1), 6, 5)
+    E = jax.random.normal(jax.random.key(2), (6, 2, 2, 2))
+    density, _ = log_density(load("limit_law").model, (LAYER, equal), {"outputs": outputs}, FIXED | {"p_base": E})
+    assert np.isfinite(density)
+
+
+def test_finite_head_dim_needs_a_head_dim():
+    with pytest.raises(ValueError, match="head_dim: expected a finite head dimension"):
+        seed(load("finite_head_dim").model, 0)(LAYER, K)

@@ -1,0 +1,37 @@
+"""The wheel: built, installed into a fresh environment, run outside the checkout."""
+
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wheel")
+    subprocess.run([sys.executable, "-m", "build", "--wheel", "--outdir", folder, ROOT], check=True, capture_output=True)
+    return next(folder.glob("*.whl"))
+
+
+def test_wheel_holds_the_package_and_nothing_else_at_top_level(wheel):
+    names = zipfile.ZipFile(wheel).namelist()
+    top = {name.split("/")[0] for name in names}
+    assert {name for name in top if not name.endswith(".dist-info")} == {"hierattn"}
+    assert {"hierattn/models/limit_law.py", "hierattn/law.py", "hierattn/py.typed"} <= set(names)
+
+
+def test_wheel_works_in_a_fresh_environment(wheel, tmp_path):
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    pip = [python, "-m", "pip", "install", "--quiet", "--constraint", ROOT / "constraints.txt", wheel]
+    subprocess.run(pip, check=True, capture_output=True, cwd=tmp_path)
+    program = [python.parent / "hierattn", "law", "--heads", "2", "--json"]
+    record = json.loads(subprocess.run(program, check=True, capture_output=True, text=True, cwd=tmp_path).stdout)
+    assert abs(record["variance"] - 0.3919714436) < 1e-9
+    code = "from hierattn.models import limit_law; import importlib.util as u; assert u.find_spec('models') is None"
+    subprocess.run([python, "-c", code], check=True, cwd=tmp_path)

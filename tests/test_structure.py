@@ -1,0 +1,79 @@
+"""The plan of the house: who may import whom, how long a file may be, what importing costs."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+FILES = sorted([*(ROOT / "hierattn").rglob("*.py"), *(ROOT / "models").rglob("*.py")])
+LAYERS = [
+    {"errors"},
+    {"storage", "architecture", "activations", "rqmc", "independent", "wishart"},
+    {"kernels", "sampling"},
+    {"law"},
+    {"joint_moments"},
+    {"moments"},
+    {"distributions"},
+    {"models"},
+    {"cli"},
+]
+RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
+ALLOWED = {
+    "numpyro": {"distributions", "models"},
+    "arviz": set(),
+    "matplotlib": set(),
+    "typer": {"cli"},
+    "rich": {"cli"},
+}
+
+
+def part(path):
+    return "models" if path.parent.name == "models" else path.stem
+
+
+def imports(tree):
+    """Modules imported when the file is loaded: not those inside functions or for type checking."""
+    for node in tree.body:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_lower_layers_do_not_import_higher_ones(path):
+    if path.name == "__init__.py":
+        return
+    for name in imports(ast.parse(path.read_text())):
+        head, *rest = name.split(".")
+        if head == "hierattn" and rest and rest[0] in RANK:
+            same_room = rest[0] == part(path) == "models"
+            assert RANK[rest[0]] < RANK[part(path)] or same_room, f"{path.name} imports {name}"
+        if head in ALLOWED:
+            assert part(path) in ALLOWED[head], f"{path.name} imports {name}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_files_stay_readable(path):
+    assert len(path.read_text().splitlines()) <= 300
+
+
+def test_importing_is_light_and_leaves_jax_as_it_was():
+    code = "import sys, hierattn, hierattn.cli; assert not {'jax', 'numpy', 'numpyro', 'arviz'} & set(sys.modules), sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    code = "import hierattn, jax; hierattn.Law, hierattn.distributions; assert not jax.config.jax_enable_x64"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_public_names_exist_and_none_is_a_module_of_another_kind():
+    import hierattn
+
+    for name in hierattn.__all__:
+        assert getattr(hierattn, name) is not None
+    assert set(hierattn.__all__) <= set(dir(hierattn))
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = hierattn.nonsense
