@@ -26,9 +26,6 @@ PILOT = 2**21  # numbers spent on the choice between two ways to integrate
 ENOUGH_MEAN, ENOUGH_VARIANCE = 5e-5, 3e-3  # relative errors at which RQMC stops
 
 
-BATCH = 2**rqmc.FIRST  # points evaluated at once: one compilation
-
-
 class Moments(NamedTuple):
     """Variance and excess kurtosis of one token. The truth lies within an error in 999 of 1,000 cases (always, if exact)."""
 
@@ -113,13 +110,11 @@ def _of_u(row: Row, layer: Architecture, q: float, bias: np.ndarray, seed: int) 
         KC, r_squared = K @ C, 1 + (2 / n_H if n_H else 0.0)
         variance = 2 * r_squared * np.trace(KC @ KC) + 4 * bias @ KC @ K @ bias + (r_squared - 1) * np.trace(KC) ** 2
         return MeanVariance(np.trace(KC) + bias @ K @ bias, variance, 0.0, 0.0), "closed form"
-    if q == 0 or len(K) == 1 or np.all(K[0, 0] == K):
+    if not C.any() or len(K) == 1 or np.all(K[0, 0] == K):
         w = _softmax(bias)
         return MeanVariance(w @ K @ w, 0.0, 0.0, 0.0), "closed form"
-    (d, c), (tau_squared, _) = _diagonal_and_rest(K), _diagonal_and_rest(C)
-    if np.allclose(K, np.diag(d) + c, rtol=0, atol=1e-13 * np.abs(K).max()) and np.allclose(
-        C * K[0, 0], K * C[0, 0], rtol=1e-13
-    ):
+    (d, c, K_fits), (tau_squared, _, C_fits) = _diagonal_and_rest(K), _diagonal_and_rest(C)
+    if K_fits and C_fits:
         alone = independent.mixed(d, bias, np.sqrt(tau_squared), n_H)
         if alone is not None and alone.variance_error < ENOUGH_VARIANCE * alone.variance:
             return alone._replace(mean=alone.mean + c), "quadrature"
@@ -132,10 +127,11 @@ def _softmax(p: np.ndarray) -> np.ndarray:
     return w
 
 
-def _diagonal_and_rest(M: np.ndarray) -> tuple[np.ndarray, float]:
-    """M = diag(d) + c, exactly or as nearly as one number c can: the mean off the diagonal."""
+def _diagonal_and_rest(M: np.ndarray) -> tuple[np.ndarray, float, bool]:
+    """M = diag(d) + c with c the mean off the diagonal: d, c, and whether that is all of M."""
     c = (M.sum() - M.trace()) / (M.size - len(M))
-    return M.diagonal() - c, c
+    d = M.diagonal() - c
+    return d, c, bool(np.abs(M - np.diag(d) - c).max() <= 1e-13 * np.abs(M).max())
 
 
 def _of_u_by_rqmc(K: np.ndarray, C: np.ndarray, bias: np.ndarray, n_H: int | None, seed: int) -> MeanVariance:
@@ -148,7 +144,7 @@ def _of_u_by_rqmc(K: np.ndarray, C: np.ndarray, bias: np.ndarray, n_H: int | Non
     values, vectors = np.linalg.eigh(centred)
     axes = vectors * np.sqrt(values.clip(0))
     tries = [_RowIntegral(K, axes[:, ::-1], bias, n_H)]
-    (d, c), (tau_squared, _) = _diagonal_and_rest(K), _diagonal_and_rest(C)
+    (d, c, _), (tau_squared, *_) = _diagonal_and_rest(K), _diagonal_and_rest(C)
     tau = np.sqrt(tau_squared.clip(0))
     known = independent.mixed(d, bias, tau, n_H, step=0.25, nodes=16)
     if known is not None:

@@ -109,7 +109,7 @@ def test_log_density_of_the_limit_law_by_hand():
         expected = dist.LogNormal(0, 1).log_prob(jnp.array([1.6, 1.3])).sum() + dist.Normal(0, 1).log_prob(E).sum()
         for m in range(4):
             S = outputs[m] @ outputs[m].T
-            sign, logdet = np.linalg.slogdet(2 * np.pi * np.asarray(Sigma[m]))
+            _, logdet = np.linalg.slogdet(2 * np.pi * np.asarray(Sigma[m]))
             expected += -5 / 2 * logdet - np.trace(np.linalg.solve(Sigma[m], S)) / 2
         np.testing.assert_allclose(found, expected, rtol=1e-10)
 
