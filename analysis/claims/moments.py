@@ -57,7 +57,7 @@ def without_control(K: np.ndarray, C: np.ndarray, head_dim: int | None, seed: in
 
 def trapezoid(s: int, q: float, d: float, c: float) -> tuple[float, float]:
     """E[u] and its kurtosis for s <= 4 exchangeable keys on a tensor grid in s - 1 standard normals (THEORY section 4)."""
-    z, step = np.linspace(-7.5, 7.5, 61, retstep=True)
+    z, step = np.linspace(-7.5, 7.5, 61 if q <= 1 else 121, retstep=True)
     weight = np.exp(-(z**2) / 2) * step / np.sqrt(2 * np.pi)
     values, vectors = np.linalg.eigh(np.eye(s) - 1 / s)
     grid = np.stack(np.meshgrid(*[z] * (s - 1), indexing="ij"), axis=-1).reshape(-1, s - 1)
