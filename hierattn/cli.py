@@ -142,23 +142,20 @@ def _print(title: str, result: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print(json.dumps(result, allow_nan=False))
         return
+    errors = {name: "" if error is None else f"+- {error:.1g}" for name, error in result.items() if name.endswith("_error")}
     rows = [
-        (
-            name.replace("_", " "),
-            _text(value),
-            "" if result.get(f"{name}_error") is None else f"+- {result[f'{name}_error']:.1g}",
-        )
+        (name.replace("_", " "), _text(value), errors.get(f"{name}_error", ""))
         for name, value in result.items()
-        if not name.endswith("_error") and name != "reasons"
+        if name not in errors and name != "reasons"
     ]
     if sys.stdout.isatty():
         from rich.console import Console
         from rich.table import Table
 
-        table = Table(title=title, show_header=False, title_justify="left")
+        table, shown = Table(show_header=False), 3 if errors else 2
         for row in rows:
-            table.add_row(*row)
-        Console().print(table)
+            table.add_row(*row[:shown])
+        Console().print(title, table, sep="\n", highlight=False, soft_wrap=True)
     else:
         print("\n".join([title, *(f"{name:24s} {value} {error}".rstrip() for name, value, error in rows)]))
     for reason in result.get("reasons", []):

@@ -127,6 +127,14 @@ def _softmax(p: np.ndarray) -> np.ndarray:
     return w
 
 
+def _exponentials(p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Unnormalised softmax weights of every row, in place, and their sums; rows are shifted only where exp could overflow."""
+    if np.abs(p).max() > 300:
+        p -= p.max(axis=1, keepdims=True)
+    np.exp(p, out=p)
+    return p, p.sum(axis=1)
+
+
 def _diagonal_and_rest(M: np.ndarray) -> tuple[np.ndarray, float, bool]:
     """M = diag(d) + c with c the mean off the diagonal: d, c, and whether that is all of M."""
     c = (M.sum() - M.trace()) / (M.size - len(M))
@@ -178,11 +186,12 @@ class _RowIntegral:
         z = ndtri(uniforms[:, : self.R.shape[1]])
         if self.n_H is not None:
             z *= np.sqrt(gammaincinv(self.n_H / 2, uniforms[:, -1:]) * 2 / self.n_H)
-        w = _softmax(z @ self.R.T + self.bias)
-        u = np.einsum("nj,nj->n", w @ self.K, w) - self.around
+        e, total = _exponentials(z @ self.R.T + self.bias)
+        u = np.einsum("nj,nj->n", e @ self.K, e) / total**2 - self.around
         columns = [u, u**2]
         if self.control is not None:
-            u_0 = _softmax(self.control.tau * z + self.bias) ** 2 @ self.control.d + self.control.c - self.around
+            e, total = _exponentials(self.control.tau * z + self.bias)
+            u_0 = e**2 @ self.control.d / total**2 + self.control.c - self.around
             columns += [u_0, u_0**2]
         x = np.stack(columns)
         return np.concatenate([x.mean(axis=1), (x @ x.T).ravel() / x.shape[1]])

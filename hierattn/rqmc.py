@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtri
 from scipy.stats import qmc
+from threadpoolctl import threadpool_limits
 
 SHIFTS = 16
 COVER = 4.0  # standard errors in a stated error: Student's t with 15 degrees of freedom exceeds it once in 900
 FIRST = 9  # log2 of the first number of points
-BUDGET = 2**26  # numbers used at most, over all shifts
+BUDGET = 2**27  # numbers used at most, over all shifts
 BLOCK = 2**16  # numbers held by a block of points
 BITS = 30
 
@@ -44,7 +45,7 @@ def expectations(
             total = total + np.stack(list(pool.map(lambda shift: f(((cells ^ shift) + 0.5) * 2.0**-BITS), shifts)))  # noqa: B023
         return total / (points // block)
 
-    with ThreadPoolExecutor() as pool:
+    with threadpool_limits(1, "blas"), ThreadPoolExecutor() as pool:  # threads of our own: BLAS must not fight with them
         points = 2**FIRST
         means = more(points)
         while not enough(means) and 2 * points * SHIFTS * dim <= budget:
