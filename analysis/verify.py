@@ -2,7 +2,7 @@
 
     python analysis/verify.py [CLAIM ...] [--again]
 
-Every claim is a file in analysis/claims with `CASES`, a dict of name -> function() -> numbers including `passed`, the modules
+Every claim is a file in analysis/claims with `CASES`, a dict of name -> function() -> numbers including `passed`, the files
 it `USES`, and a `SEED`. Results are written to analysis/results/CLAIM.json after every case, so that a killed run resumes
 where it stopped; cases whose code has not changed since are not run again.
 """
@@ -20,8 +20,8 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 
 def digest(claim) -> str:
-    """A hash of the claim's own file and of the modules it is about."""
-    files = [Path(claim.__file__), *(HERE.parent / "hierattn" / f"{name}.py" for name in claim.USES)]
+    """A hash of the claim's own file and of the files it is about."""
+    files = [Path(claim.__file__), *(HERE.parent / name for name in claim.USES)]
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:16]
 
 
@@ -30,11 +30,11 @@ def verify(name: str, again: bool) -> bool:
     from hierattn.storage import provenance, whole_file
 
     claim, path = import_module(f"claims.{name}"), HERE / "results" / f"{name}.json"
+    origin = provenance(claim.SEED, command=f"python analysis/verify.py {name}")
     fresh = {"claim": " ".join(claim.__doc__.split()), "digest": digest(claim), "cases": {}}
     record = json.loads(path.read_text()) if path.exists() and not again else fresh
-    if record["digest"] != fresh["digest"]:
+    if record["digest"] != fresh["digest"] or any(record.get(key, value) != value for key, value in origin.items()):
         record = fresh
-    record |= provenance(claim.SEED, command=f"python analysis/verify.py {name}")
     print(f"{name}: {record['claim']}")
     for case, check in claim.CASES.items():
         known = case in record["cases"]
@@ -42,6 +42,7 @@ def verify(name: str, again: bool) -> bool:
             start = time.perf_counter()
             numbers = check()
             record["cases"][case] = numbers | {"seconds": round(time.perf_counter() - start, 2)}
+            record |= origin  # versions are part of what a record is about: others start it anew
             with whole_file(path, force=True) as temporary:
                 temporary.write_text(json.dumps(record, indent=1) + "\n")
         numbers = dict(record["cases"][case])

@@ -35,7 +35,7 @@ def lookup(activation: "str | Activation | Function") -> Activation:
         return activation
     if callable(activation):
         return Activation(activation, lambda a, b, c: dual_by_quadrature(activation, a, b, c))
-    if activation in ACTIVATIONS:
+    if isinstance(activation, str) and activation in ACTIVATIONS:
         return ACTIVATIONS[activation]
     raise unusable("activation", "a function or one of " + ", ".join(ACTIVATIONS), repr(activation))
 
@@ -111,6 +111,9 @@ def dual_by_quadrature(phi: Function, a: float, b: float, c: float) -> float:
     grid = np.broadcast_to(np.linspace(-REACH, REACH, 9), (len(x), 9))
     z, inner_weight = _gauss_legendre(np.sort(np.concatenate([grid, cuts], axis=1), axis=1))
     inner = inner_weight * np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi) * _values(phi, mean + conditional_sd * z)
+    integrand = np.abs(weight * _values(phi, x) * inner.sum(axis=1))
+    if a and max(integrand[0], integrand[-1]) > 1e-9 * integrand.max():
+        raise unusable("activation", f"one that grows slower than a Gaussian falls within {REACH:g} standard deviations", phi)
     return float(weight @ (_values(phi, x) * inner.sum(axis=1)))
 
 
@@ -156,7 +159,10 @@ def _gauss_legendre(ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _values(phi: Function, x: np.ndarray) -> np.ndarray:
     with jax.enable_x64(True):
-        values = np.asarray(phi(x), float)
+        try:
+            values = np.asarray(phi(x), float)
+        except (TypeError, ValueError):  # a function of one number, such as math.tanh or one with an if
+            values = np.vectorize(phi, otypes=[float])(x)
     if values.shape != x.shape:
         raise unusable("activation", "a function of one coordinate at a time", f"shape {values.shape} from {x.shape}")
     return values

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from hierattn.errors import unusable
+from hierattn.errors import as_array, unusable
 
 SCALINGS = ("sqrt", "linear")
 SCORE_FUNCTIONS = ("softmax", "identity")
@@ -141,19 +141,20 @@ class Architecture:
         return self
 
 
-def sequence_mask(lengths: list[int], causal: bool = False) -> Bool[np.ndarray, "s s"]:
+def sequence_mask(lengths: Any, causal: bool = False) -> Bool[np.ndarray, "s s"]:
     """Mask for several sequences through one network: tokens see their own sequence only (THEORY section 7)."""
-    if not lengths or any(not isinstance(n, Integral) or n < 1 for n in lengths):
+    numbers = as_array("lengths", lengths, kind=None)
+    if numbers.ndim != 1 or numbers.size == 0 or numbers.dtype.kind not in "iu" or numbers.min() < 1:
         raise unusable("lengths", "one positive whole number per sequence", lengths)
-    sequence = np.repeat(np.arange(len(lengths)), lengths)
+    sequence = np.repeat(np.arange(numbers.size), numbers)
     mask = sequence[:, None] == sequence[None, :]
     return np.tril(mask) if causal else mask
 
 
 def rotary_frequencies(head_dim: int, base: float = 10000.0) -> Float[np.ndarray, " B"]:
     """The usual frequencies base^{-2b/head_dim}, b = 0 .. head_dim/2 - 1, of rotary position embeddings."""
-    if head_dim < 2 or head_dim % 2:
-        raise unusable("head_dim", "an even number of at least 2 for rotary embeddings", head_dim)
+    if not isinstance(head_dim, Integral) or head_dim < 2 or head_dim % 2:
+        raise unusable("head_dim", "an even number of at least 2 for rotary embeddings", repr(head_dim))
     return base ** (-np.arange(0, head_dim, 2) / head_dim)
 
 
@@ -193,14 +194,11 @@ def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
 def _checked_scale(name: str, value: Any, heads: int) -> Any:
     if not _concrete(value):
         return value
-    try:
-        scale = np.asarray(value, float)
-    except (TypeError, ValueError):
-        raise unusable(name, "a number or one number per head", repr(value)) from None
+    scale = as_array(name, value)
     if scale.shape not in ((), (heads,)):
         raise unusable(name, f"a number or {heads} numbers, one per head", f"shape {scale.shape}")
-    if not np.all(np.isfinite(scale) & (scale >= 0)):
-        raise unusable(name, "finite numbers that are not negative", scale.tolist())
+    if not np.all((scale == 0) | ((scale > 1e-30) & (scale < 1e30))):
+        raise unusable(name, "numbers that are 0 or between 1e-30 and 1e30", scale.tolist())
     return float(scale) if scale.ndim == 0 else scale
 
 
@@ -210,7 +208,7 @@ def _checked_mask(mask: Any) -> Any:
     if isinstance(mask, str):
         _check_choice("mask", mask, ("causal",))
         return mask
-    mask = np.asarray(mask)
+    mask = as_array("mask", mask, kind=None)
     if mask.dtype != bool or mask.ndim != 2:
         raise unusable("mask", "None, 'causal' or a boolean (queries, keys) array", f"{mask.dtype} of shape {mask.shape}")
     empty = np.flatnonzero(~mask.any(axis=1))
@@ -222,7 +220,7 @@ def _checked_mask(mask: Any) -> Any:
 def _checked_bias(bias: Any, heads: int) -> Any:
     if bias is None or not _concrete(bias):
         return bias
-    bias = np.asarray(bias, float)
+    bias = as_array("bias", bias)
     if bias.ndim not in (2, 3) or (bias.ndim == 3 and bias.shape[0] != heads):
         raise unusable("bias", f"shape (queries, keys) or ({heads}, queries, keys)", bias.shape)
     if not np.all(np.isfinite(bias)):
@@ -233,7 +231,7 @@ def _checked_bias(bias: Any, heads: int) -> Any:
 def _checked_rotary(rotary: Any, head_dim: int | None) -> Any:
     if rotary is None or not _concrete(rotary):
         return rotary
-    rotary = np.asarray(rotary, float)
+    rotary = as_array("rotary", rotary)
     if rotary.ndim != 1 or rotary.size == 0 or not np.all(np.isfinite(rotary)):
         raise unusable("rotary", "a vector of finite frequencies", f"shape {rotary.shape}")
     if head_dim is not None and 2 * rotary.size != head_dim:

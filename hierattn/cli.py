@@ -32,7 +32,7 @@ def build_law(
     tokens: Annotated[int | None, typer.Option(help="Tokens in the sequence (4, or those of the kernel).")] = None,
     heads: Annotated[int, typer.Option(help="Heads.")] = 1,
     head_dim: Annotated[int | None, typer.Option(help="Inner dimension of a head (infinite).")] = None,
-    activation: Annotated[ActivationName, typer.Option(help="The paper's inputs through it.")] = ActivationName.clip,
+    activation: Annotated[ActivationName | None, typer.Option(help="The paper's inputs through it (clip).")] = None,
     kernel: Annotated[Path | None, typer.Option(help="File with the kernel K of the inputs instead.")] = None,
     score_scale: Annotated[float, typer.Option(help="sigma_Q sigma_K.")] = 1.0,
     value_scale: Annotated[float, typer.Option(help="sigma_V sigma_O.")] = 1.0,
@@ -43,10 +43,12 @@ def build_law(
     import hierattn as ha
 
     if kernel is None:
-        K = ha.kernels.activation(activation.value, 4 if tokens is None else tokens)
+        K = ha.kernels.activation(activation or "clip", 4 if tokens is None else tokens)
+    elif activation is not None:
+        raise unusable("--activation", "either an activation or a kernel", "both", "leave one out")
     else:
         K = ha.kernels.read(kernel)
-        if K.ndim != 2 or tokens not in (None, len(K)):
+        if tokens not in (None, K.shape[-1]):
             raise unusable("--tokens", f"the kernel's {K.shape[-1]} tokens", tokens, "leave it out")
     layer = ha.Architecture(
         heads=heads,
@@ -103,7 +105,7 @@ def write_sample(
     """Draw outputs (network, token, coordinate) from the law and write them with their provenance."""
     import jax
 
-    from hierattn.storage import provenance, write_netcdf
+    from hierattn.storage import digest, provenance, write_netcdf
 
     (queries, keys), H = law.shape, law.layer.heads
     shapes = {"outputs": {"network": networks, "token": queries, "coordinate": coordinates}}
@@ -116,7 +118,8 @@ def write_sample(
                 yield {"outputs": drawn.y} | ({"scores": drawn.p} if scores else {})
                 advance(len(drawn.y))
 
-    write_netcdf(out, shapes, parts(), provenance(seed, law=repr(law), dtype=str(law.dtype)), force)
+    origin = provenance(seed, law=repr(law), dtype=str(law.dtype), kernel_sha256=digest(law.L_k))
+    write_netcdf(out, shapes, parts(), origin, force)
     _print(f"{law} -> {out}", {"out": str(out), "networks": networks, "coordinates": coordinates, "seed": seed}, as_json)
 
 
@@ -128,11 +131,17 @@ def run() -> None:
         _fail(str(error), error.exit_code)
     except typer.TyperException as error:
         _fail(error.format_message(), error.exit_code)
+    except MemoryError as error:
+        _fail(f"not enough memory: {error}; ask for fewer tokens, heads or coordinates", 3)
+    except OSError as error:
+        _fail(f"{error.filename or 'a file'}: expected one that can be opened, got: {error.strerror}", 2)
     except (typer.Abort, KeyboardInterrupt):
         _fail("interrupted", 130)
 
 
 def _fail(message: str, exit_code: int) -> NoReturn:
+    for name, option in {"sigma_q": "--score-scale", "sigma_v": "--value-scale"}.items():
+        message = message.replace(name, option)
     print("hierattn: " + " ".join(message.split()), file=sys.stderr)
     sys.exit(exit_code)
 
@@ -155,7 +164,7 @@ def _print(title: str, result: dict[str, Any], as_json: bool) -> None:
         table, shown = Table(show_header=False), 3 if errors else 2
         for row in rows:
             table.add_row(*row[:shown])
-        Console().print(title, table, sep="\n", highlight=False, soft_wrap=True)
+        Console().print(title, table, sep="\n", highlight=False, soft_wrap=True, markup=False)
     else:
         print("\n".join([title, *(f"{name:24s} {value} {error}".rstrip() for name, value, error in rows)]))
     for reason in result.get("reasons", []):

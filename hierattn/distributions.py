@@ -15,7 +15,8 @@ from jaxtyping import Array, Float
 from numpyro.distributions import constraints
 from numpyro.distributions.transforms import Transform
 
-from hierattn.errors import unusable
+from hierattn.architecture import SCALE_NAMES
+from hierattn.errors import InputError, unusable
 from hierattn.law import Law
 
 
@@ -86,23 +87,24 @@ class Scores(dist.TransformedDistribution):
         return jnp.where(inside, super().log_prob(value, intermediates), -jnp.inf)
 
 
-class Outputs(dist.Distribution):
-    """y | p ~ N(0, Sigma(p)), event (token,): one coordinate for all tokens. Batch shape is that of p.
+class Gaussian(dist.Distribution):
+    """N(0, F F') on tokens, event (token,), for a factor F (..., token, m); with a density on a subspace if that is singular.
 
-    D      value factors, at finite head_dim
-    basis  orthonormal basis (token, r) of the range of Sigma, from `output_basis`, when the law is singular
+    basis       orthonormal basis (token, r) of the range of F F', None if that is everything
+    no_density  why there is none, for a range that moves with the scores
     """
 
     arg_constraints = {"factor": constraints.independent(constraints.real, 2)}
     support = constraints.real_vector
     reparametrized_params = ["factor"]
     pytree_data_fields = ("factor", "basis")
+    pytree_aux_fields = ("no_density",)
 
     def __init__(
-        self, law: Law, p: Array, D: Array | None = None, basis: Any = None, *, validate_args: bool | None = None
+        self, factor: Array, basis: Any = None, no_density: str | None = None, *, validate_args: bool | None = None
     ) -> None:
-        self.factor, self.basis = law.factor(p, D), basis
-        super().__init__(self.factor.shape[:-2], self.factor.shape[-2:-1], validate_args=validate_args)
+        self.factor, self.basis, self.no_density = factor, basis, no_density
+        super().__init__(factor.shape[:-2], factor.shape[-2:-1], validate_args=validate_args)
 
     def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Array:
         shape = (*sample_shape, *self.batch_shape, self.factor.shape[-1])
@@ -121,32 +123,58 @@ class Outputs(dist.Distribution):
         return self.factor @ self.factor.mT
 
     def log_prob(self, value: Array) -> Array:
+        if self.no_density is not None:
+            raise InputError(self.no_density)
         if self.basis is None:
-            return dist.MultivariateNormal(covariance_matrix=self.covariance_matrix).log_prob(value)
+            return _log_density(self.factor, value)
         U = jnp.asarray(self.basis, self.factor.dtype)
-        F = U.T @ self.factor
         along = value @ U
         off_range = jnp.abs(along @ U.T - value).max(axis=-1)
-        inside = off_range <= np.sqrt(jnp.finfo(F.dtype).eps) * jnp.abs(value).max(axis=-1)
-        return jnp.where(inside, dist.MultivariateNormal(covariance_matrix=F @ F.mT).log_prob(along), -jnp.inf)
+        inside = off_range <= np.sqrt(jnp.finfo(U.dtype).eps) * jnp.abs(value).max(axis=-1)
+        return jnp.where(inside, _log_density(U.T @ self.factor, along), -jnp.inf)
+
+
+class Outputs(Gaussian):
+    """y | p ~ N(0, Sigma(p)), one coordinate for all tokens. Batch shape is that of p; D are the values at finite head_dim."""
+
+    def __init__(self, law: Law, p: Array, D: Array | None = None, *, validate_args: bool | None = None) -> None:
+        basis, no_density = None, None
+        try:
+            basis = output_basis(law)
+        except InputError as error:
+            no_density = str(error)
+        super().__init__(law.factor(p, D), basis, no_density, validate_args=validate_args)
+
+
+def _log_density(F: Array, y: Array) -> Array:
+    """Log N(y; 0, F F') from the triangle of F' = Q R: forming F F' would square its condition number."""
+    R = jnp.linalg.qr(F.mT, mode="r")
+    shape = jnp.broadcast_shapes(R.shape[:-2], y.shape[:-1])
+    R, y = jnp.broadcast_to(R, (*shape, *R.shape[-2:])), jnp.broadcast_to(y, (*shape, y.shape[-1]))
+    z = jax.lax.linalg.triangular_solve(R, y[..., None, :], left_side=False, lower=False)[..., 0, :]
+    log_det = jnp.sum(jnp.log(jnp.abs(jnp.diagonal(R, axis1=-2, axis2=-1))), axis=-1)
+    return -0.5 * jnp.sum(z**2, axis=-1) - log_det - 0.5 * y.shape[-1] * jnp.log(2 * jnp.pi)
 
 
 def output_basis(law: Law) -> Float[np.ndarray, "s r"] | None:
     """Basis of the subspace on which outputs have a density; None if that is all of R^s. Looks at a few draws of Sigma.
 
     Equal tokens give equal outputs, and any other relation that holds whatever the scores takes a dimension away. If Sigma is
-    singular in directions that move with the scores, as with H rank(K) < s, no density exists and this is an error.
+    singular in directions that move with the scores, as with H rank(K) < s, no density exists and this is an error. Scales
+    that are not known yet, inside jit, count as positive, and a K that is not known as definite.
     """
-    if _is_regular(law):
+    if isinstance(law.L_k, jax.core.Tracer) or law.L_k.ndim > 2 or _is_regular(law):
         return None
+    scales = {name: _zero_or_one(getattr(law.layer, name)) for name in SCALE_NAMES}
+    factors = (np.asarray(L, float) for L in (law.L_k, law.L_q))
     with jax.ensure_compile_time_eval(), jax.enable_x64(True):
-        float64 = Law.from_factors(law.layer.with_scales(1.0, 1.0), np.asarray(law.L_k, float), np.asarray(law.L_q, float))
-        Sigma = np.asarray(float64.sample_Sigma(jax.random.key(0), 4))
+        probe = Law.from_factors(law.layer.replace(**scales), *factors)
+        Sigma = np.asarray(probe.sample_Sigma(jax.random.key(0), 4))
     values, vectors = np.linalg.eigh(np.concatenate([Sigma, Sigma.mean(axis=0, keepdims=True)]))
     ranks = (values > 1e-13 * np.abs(values).max()).sum(axis=1)
     s, rank, union = Sigma.shape[-1], ranks[:-1].min(), ranks[-1]
     if union == 0:
-        raise unusable("K", "a kernel that is not zero", "K = 0", "outputs are then identically zero and have no density")
+        raise unusable("outputs", "outputs that vary", "K or the values zero", "outputs are then zero and have no density")
     if rank < union:
         remedy = "observe fewer tokens or use more heads: H rank(K), and at finite head_dim H head_dim, must reach the tokens"
         raise unusable("outputs", f"{union} tokens with a density", f"Sigma of rank {rank} that moves with the scores", remedy)
@@ -158,8 +186,13 @@ def _is_regular(law: Law) -> bool:
     (s_q, s_k), layer = law.shape, law.layer
     definite = law.L_q.shape[-1] == s_q and law.L_k.shape[-1] == s_k
     unmasked = layer.mask is None or isinstance(layer.mask, str)
-    vanishing = layer.scaling == "linear" and layer.head_dim is None
-    return definite and unmasked and not vanishing and layer.heads * min(layer.head_dim or s_k, s_k) >= s_q
+    moving = all(np.all(_zero_or_one(getattr(layer, name))) for name in SCALE_NAMES) and layer.score_factor > 0
+    return definite and unmasked and moving and layer.heads * min(layer.head_dim or s_k, s_k) >= s_q
+
+
+def _zero_or_one(scale: Any) -> Any:
+    """A scale as far as ranks are concerned."""
+    return 1.0 if isinstance(scale, jax.core.Tracer) else np.where(np.asarray(scale) > 0, 1.0, 0.0)
 
 
 def score_base(law: Law) -> tuple[dist.Distribution, dist.Distribution | None]:
@@ -183,14 +216,30 @@ def wishart_factor(law: Law) -> dist.Distribution:
     return triangular.expand([groups]).to_event(1)
 
 
-def plates(outputs: Any, networks: int, coordinates: int) -> tuple[numpyro.plate, numpyro.plate, Array | None]:
+def plates(outputs: Any, tokens: int, networks: int, coordinates: int) -> tuple[numpyro.plate, numpyro.plate, Array | None]:
     """The plates of a model, and outputs (network, token, coordinate) as it observes them: (coordinate, network, token).
 
     Coordinates are the outer axis, so that what belongs to a network alone, its scores, has no empty axis for them.
     """
+    if outputs is not None:
+        if jnp.ndim(outputs) != 3 or jnp.shape(outputs)[1] != tokens:
+            raise unusable("outputs", f"shape (networks, {tokens}, coordinates)", jnp.shape(outputs))
+        if not isinstance(outputs, jax.core.Tracer) and not np.all(np.isfinite(outputs)):
+            raise unusable("outputs", "finite numbers", f"{np.sum(~np.isfinite(outputs))} NaN or infinite")
+        networks, coordinates = jnp.shape(outputs)[0], jnp.shape(outputs)[2]
+    for name, number in (("networks", networks), ("coordinates", coordinates)):
+        if not isinstance(number, (int, np.integer)) or number < 1:
+            raise unusable(name, "a positive whole number", repr(number))
     y = None if outputs is None else jnp.moveaxis(jnp.asarray(outputs), -1, 0)
-    networks, coordinates = (networks, coordinates) if y is None else (y.shape[1], y.shape[0])
     return numpyro.plate("network", networks, dim=-1), numpyro.plate("coordinate", coordinates, dim=-2), y
+
+
+def choose(priors: dict[str, Any], given: dict[str, Any] | None) -> dict[str, Any]:
+    """A model's priors, with those given in place of its own; a name it does not know is an error."""
+    unknown = set(given or {}) - set(priors)
+    if unknown:
+        raise unusable("prior", "only " + ", ".join(priors), ", ".join(sorted(unknown)))
+    return priors | (given or {})
 
 
 def dims(*names: str) -> dict[str, list[str]]:

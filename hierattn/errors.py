@@ -1,5 +1,10 @@
 """Errors a user can act on: one line that names the argument, what was expected, what came, what to do."""
 
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+
 
 class InputError(ValueError):
     """Something given to hierattn cannot be used as it is. The command line exits with `exit_code`."""
@@ -16,3 +21,16 @@ class UnsafeInputError(InputError):
 def unusable(argument: str, expected: str, got: object, remedy: str = "") -> InputError:
     """The one form of our messages: `argument: expected ..., got ...; what to do`."""
     return InputError(f"{argument}: expected {expected}, got {got}" + (f"; {remedy}" if remedy else ""))
+
+
+def as_array(argument: str, value: Any, kind: type | None = float) -> "np.ndarray":
+    """The value as a NumPy array (of this kind), or an error that names the argument."""
+    import numpy as np
+    from jax.core import Tracer
+
+    if isinstance(value, Tracer):
+        raise unusable(argument, "concrete numbers", "an abstract JAX value", "inside jit make the law with Law.from_factors")
+    try:
+        return np.asarray(value, kind)
+    except (TypeError, ValueError):
+        raise unusable(argument, "an array of numbers", type(value).__name__) from None

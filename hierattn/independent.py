@@ -12,6 +12,7 @@ in x and never overflows, and the trapezoid rule in x converges faster than any 
 from typing import NamedTuple
 
 import numpy as np
+from scipy import stats
 from scipy.special import ndtr
 
 STEP = 0.15
@@ -27,40 +28,43 @@ class MeanVariance(NamedTuple):
     variance_error: float
 
 
-def moments(d: np.ndarray, b: np.ndarray, tau: np.ndarray, step: float = STEP) -> MeanVariance | None:
+def moments(d: np.ndarray, b: np.ndarray, tau: np.ndarray) -> MeanVariance | None:
     """Mean and variance of u; None where the scores' scales differ too much for one grid."""
-    if np.ptp(b) == 0 and np.ptp(tau) == 0 and np.ptp(d) == 0 and tau[0] < 0.03:
-        return _narrow(len(d), tau[0], d[0])
-    if not np.all(tau > 0) or _grid(b, tau, step).size > LARGEST_GRID:
+    if tau.max() < 0.03 and np.ptp(b) == 0 and all(np.ptp(x) <= 1e-12 * np.abs(x).max() for x in (tau, d)):
+        return _narrow(len(d), tau.mean(), d.mean())
+    if not np.all(tau > 0) or _grid(b, tau, STEP).size > LARGEST_GRID:
         return None
-    (mean, square), (other_mean, other_square) = _integrals(d, b, tau, step), _integrals(d, b, tau, 1.37 * step)
+    (mean, square), (other_mean, other_square) = _integrals(d, b, tau, STEP), _integrals(d, b, tau, 1.37 * STEP)
     variance, other_variance = square - mean**2, other_square - other_mean**2
     rounding = 1e-14 * np.abs(d).max()
     mean_error, variance_error = abs(mean - other_mean) + rounding, abs(variance - other_variance) + rounding * abs(mean)
     return MeanVariance(mean, variance, mean_error, variance_error)
 
 
-def mixed(
-    d: np.ndarray, b: np.ndarray, tau: np.ndarray, n_H: int | None, step: float = STEP, nodes: int = 64
-) -> MeanVariance | None:
+def mixed(d: np.ndarray, b: np.ndarray, tau: np.ndarray, n_H: int | None) -> MeanVariance | None:
     """As `moments`, for scores that share a random scale: tau_j^2 r with r ~ chi2_{n_H} / n_H (None: r = 1).
 
-    Gauss's rule for the chi-square from its Jacobi matrix, with two numbers of nodes for the error.
+    Gauss-Legendre panels in sqrt(r), finer towards 0 where wide scores turn into narrow ones; two numbers of nodes in a panel
+    give the error.
     """
     if n_H is None:
-        return moments(d, b, tau, step)
-    fine, coarse = (_mixed(d, b, tau, n_H, step, number) for number in (nodes, 3 * nodes // 4))
+        return moments(d, b, tau)
+    coarse, fine = (_mixed(d, b, tau, n_H, nodes) for nodes in (10, 14))
     if fine is None or coarse is None:
         return None
-    (mean, variance, *errors) = fine
-    return MeanVariance(mean, variance, errors[0] + abs(mean - coarse.mean), errors[1] + abs(variance - coarse.variance))
+    mean, variance, mean_error, variance_error = fine
+    return MeanVariance(mean, variance, mean_error + abs(mean - coarse.mean), variance_error + abs(variance - coarse.variance))
 
 
-def _mixed(d: np.ndarray, b: np.ndarray, tau: np.ndarray, n_H: int, step: float, nodes: int) -> MeanVariance | None:
-    k, alpha = np.arange(nodes), n_H / 2 - 1
-    jacobi = np.diag(2 * k + alpha + 1) + np.diag(np.sqrt(k[1:] * (k[1:] + alpha)), 1)
-    x, vectors = np.linalg.eigh(jacobi, UPLO="U")
-    weight, given_r = vectors[0] ** 2, [moments(d, b, tau * np.sqrt(2 * x_ / n_H), step) for x_ in x]
+def _mixed(d: np.ndarray, b: np.ndarray, tau: np.ndarray, n_H: int, nodes: int) -> MeanVariance | None:
+    chi = stats.chi(n_H, scale=n_H**-0.5)
+    low, high = chi.ppf(1e-17), chi.isf(1e-17)
+    halvings = max(0, int(np.ceil(np.log2(max(tau.max() * high, 1)))))
+    ends = np.unique(np.concatenate([np.linspace(low, high, 4), high * 2.0 ** -np.arange(halvings)]).clip(low, high))
+    x, weight = np.polynomial.legendre.leggauss(nodes)
+    root_r = ((ends[1:] + ends[:-1])[:, None] / 2 + np.diff(ends)[:, None] / 2 * x).ravel()
+    weight = (np.diff(ends)[:, None] / 2 * weight).ravel() * chi.pdf(root_r)
+    given_r = [moments(d, b, tau * scale) for scale in root_r]
     if any(given is None for given in given_r):
         return None
     means, variances, mean_errors, variance_errors = np.array(given_r).T

@@ -11,14 +11,15 @@ import numpy as np
 from jaxtyping import Float
 
 from hierattn.activations import Activation, Function, lookup
-from hierattn.errors import unusable
+from hierattn.errors import UnsafeInputError, as_array, unusable
 
 Kernel = Float[np.ndarray, "*batch s s"]
+LARGEST = 2**13  # tokens of a kernel made here
 
 
 def from_inputs(X: Any) -> Kernel:
     """K = X X' / n from observed inputs X, (tokens, width) or (..., tokens, width)."""
-    X = np.asarray(X)
+    X = as_array("X", X, kind=None)
     if X.ndim < 2 or 0 in X.shape or X.dtype.kind not in "fiu":
         raise unusable("X", "real inputs of shape (tokens, width)", f"{X.dtype} of shape {X.shape}")
     if not np.all(np.isfinite(X)):
@@ -58,10 +59,12 @@ def equicorrelated(tokens: int, correlation: float = 0.0, variance: float = 1.0)
 
 def rbf(positions: Sequence[float] | np.ndarray | int, length_scale: float, variance: float = 1.0) -> Kernel:
     """K_ij = variance exp(-(t_i - t_j)^2 / (2 length_scale^2)) over positions t (a number of tokens means 0, 1, ...)."""
-    t = np.asarray(positions, float)
+    t = as_array("positions", positions)
     t = np.arange(_positive("positions", positions), dtype=float) if t.ndim == 0 else t
-    if t.ndim != 1 or not np.all(np.isfinite(t)):
+    if t.ndim != 1 or t.size == 0 or not np.all(np.isfinite(t)):
         raise unusable("positions", "a vector of finite positions", f"shape {t.shape}")
+    if not 0 <= variance < np.inf:
+        raise unusable("variance", "a finite number that is not negative", variance)
     if not 0 < length_scale < np.inf:
         raise unusable("length_scale", "a positive number", length_scale)
     return variance * np.exp(-(np.subtract.outer(t, t) ** 2) / (2 * length_scale**2))
@@ -76,7 +79,7 @@ def read(path: str | Path) -> Kernel:
 
 def check(K: Any, name: str = "K") -> Kernel:
     """K itself if it is a kernel: real, finite, square, symmetric, no eigenvalue below rounding. Nothing is repaired."""
-    K = np.asarray(K)
+    K = as_array(name, K, kind=None)
     if K.ndim < 2 or K.shape[-1] != K.shape[-2] or K.shape[-1] == 0 or K.dtype.kind not in "fiu":
         raise unusable(name, "a real square matrix (tokens, tokens)", f"{K.dtype} of shape {K.shape}")
     if not np.all(np.isfinite(K)):
@@ -85,28 +88,44 @@ def check(K: Any, name: str = "K") -> Kernel:
     asymmetry = np.abs(K - K.swapaxes(-1, -2)).max()
     if asymmetry > 32 * np.finfo(K.dtype).eps * np.abs(K).max():
         raise unusable(name, "a symmetric matrix", f"entries that differ by {asymmetry:.3g}", "use (K + K.T) / 2")
-    lowest, tolerance = np.linalg.eigvalsh(K.astype(float)).min(), _tolerance(K)
-    if lowest < -tolerance:
+    correlation, _ = _normalised(K)
+    if np.linalg.eigvalsh(correlation).min() < -_tolerance(K):
+        lowest = np.linalg.eigvalsh(K.astype(float)).min()
         raise unusable(name, "a positive semidefinite matrix", f"eigenvalue {lowest:.6g}", "is it a kernel of inputs?")
     return K
 
 
 def factor(K: Kernel) -> Float[np.ndarray, "*batch s r"]:
-    """L with L L' = K: Cholesky's where K is definite, else from its eigenvectors, r = rank K; no jitter."""
-    values, vectors = np.linalg.eigh(K.astype(float))
+    """L with L L' = K: Cholesky's where K is definite, else from eigenvectors, r = rank K; no jitter.
+
+    Ranks are those of the correlation matrix, so that a token of large norm does not make the others look like rounding.
+    """
+    correlation, norm = _normalised(K)
+    values, vectors = np.linalg.eigh(correlation)
     positive = values > _tolerance(K)
     if positive.all():
-        return np.linalg.cholesky(K.astype(float)).astype(K.dtype)
+        return (norm[..., None] * np.linalg.cholesky(correlation)).astype(K.dtype)
     rank = max(1, positive.sum(axis=-1).max())
-    return (vectors * np.sqrt(values.clip(0))[..., None, :])[..., ::-1][..., :rank].astype(K.dtype)
+    root = (vectors * np.sqrt(values.clip(0))[..., None, :])[..., ::-1][..., :rank]
+    return (norm[..., None] * root).astype(K.dtype)
+
+
+def _normalised(K: Kernel) -> tuple[np.ndarray, np.ndarray]:
+    """K as norms times correlations, in float64; a token of norm zero keeps its row as it is."""
+    K = K.astype(float)
+    norm = np.sqrt(np.diagonal(K, axis1=-2, axis2=-1).clip(0))
+    scale = np.where(norm == 0, 1.0, norm)
+    return K / scale[..., :, None] / scale[..., None, :], norm
 
 
 def _tolerance(K: Kernel) -> float:
-    """Eigenvalues below this are rounding of zero."""
-    return 8 * K.shape[-1] * float(np.finfo(K.dtype).eps * np.abs(K).max())
+    """Eigenvalues of the correlation matrix below this are rounding of zero."""
+    return 8 * K.shape[-1] * float(np.finfo(K.dtype).eps)
 
 
 def _positive(name: str, value: Any) -> int:
     if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 1:
         raise unusable(name, "a positive whole number", repr(value))
+    if value > LARGEST:
+        raise UnsafeInputError(f"{name}: expected at most {LARGEST} tokens, got {value}; a kernel of that size does not fit")
     return int(value)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Num
 
 from hierattn import kernels, sampling
 from hierattn.architecture import Architecture, rotate
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 TOO_LARGE = 2**33  # bytes of one returned array
 
 Scores = Float[Array, "*batch H q k"]
-GivenScores = Float[Array | np.ndarray, "*batch H q k"]
+GivenScores = Num[Array | np.ndarray, "*batch H q k"]
 
 
 @jax.tree_util.register_pytree_node_class
@@ -46,6 +46,8 @@ class Law:
 
     def __init__(self, layer: Architecture, K: Any, query_kernel: Any = None) -> None:
         K = kernels.check(K)
+        if K.ndim != 2:
+            raise unusable("K", "one kernel (tokens, tokens)", f"shape {K.shape}", "for one a network use Law.from_factors")
         K_q = K if query_kernel is None else kernels.check(query_kernel, "query_kernel").astype(K.dtype)
         s_q, s_k = K_q.shape[-1], K.shape[-1]
         layer.allowed(s_q, s_k)
@@ -101,7 +103,7 @@ class Law:
         Cov(p_ij, p_kl) = (sigma_Q sigma_K)^2 K_ik K_jl rho((j - i) - (l - k)), rho = 1 without rotary embeddings. The same
         for every head_dim; zero in the infinite-width limit of linear scaling.
         """
-        p = jnp.asarray(p)
+        p = self._checked(p)
         image = p[..., None, :, :]
         if self.layer.rotary is not None:
             image = self._waves(p.dtype) * image
@@ -128,7 +130,7 @@ class Law:
         if (D is None) != (self.layer.head_dim is None):
             expected = "no value factors at infinite head_dim" if D is not None else "value factors at finite head_dim"
             raise unusable("D", expected, "None" if D is None else f"shape {D.shape}", "draw them with sample_values")
-        p = jnp.asarray(p)
+        p = self._checked(p)
         A = self.layer.attention(p)
         values = jnp.asarray(self.L_k, p.dtype)[..., None, :, :]
         if D is not None and self.layer.head_dim is not None:
@@ -183,6 +185,7 @@ class Law:
     def stream(self, rng_key: Array, networks: int, coordinates: int = 1) -> Iterator[sampling.Networks]:
         """The draws of `sample` in parts that need little memory: outputs y, the scores p behind them, factors F of Sigma."""
         self._check_draws(rng_key, 0, networks=networks, coordinates=coordinates)
+        self._check_draws(rng_key, self.shape[0], coordinates=coordinates)
         return sampling.networks(self, rng_key, networks, coordinates)
 
     def sample_scores(self, rng_key: Array, networks: int) -> Float[Array, "network H q k"]:
@@ -197,9 +200,9 @@ class Law:
 
     def sample_given(self, rng_key: Array, p: Any, coordinates: int = 1) -> Float[Array, "network q coordinate"]:
         """Outputs of networks whose scores p (network, head, query, key) are given; with `sample_scores`, `sample` itself."""
-        p = jnp.asarray(p, self.dtype)
-        if p.ndim != 4 or p.shape[1:] != (self.layer.heads, *self.shape):
-            raise unusable("p", f"shape (networks, {self.layer.heads}, {self.shape[0]}, {self.shape[1]})", p.shape)
+        p = self._checked(p).astype(self.dtype)
+        if p.ndim != 4:
+            raise unusable("p", "scores (network, head, query, key)", f"shape {p.shape}")
         self._check_draws(rng_key, self.shape[0], networks=p.shape[0], coordinates=coordinates)
         return jnp.concatenate([drawn.y for drawn in sampling.networks(self, rng_key, len(p), coordinates, p)])
 
@@ -209,16 +212,17 @@ class Law:
 
         return moments.of_token(self, token, seed)
 
-    def joint_moments(self, seed: int = 0) -> "JointMoments":
-        """Mean and covariance of Sigma, hence all second and fourth moments of the outputs, with their errors."""
+    def joint_moments(self, tokens: list[int] | None = None, seed: int = 0) -> "JointMoments":
+        """Mean and covariance of Sigma over (some) tokens, hence second and fourth moments of the outputs, with errors."""
         from hierattn import joint_moments  # builds on this file
 
-        return joint_moments.of_tokens(self, seed)
+        return joint_moments.of_tokens(self, tokens, seed)
 
     def infinite_heads(self, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """Covariance over tokens, with its error, of the Gaussian limit of infinitely many heads (Hron et al. 2020)."""
-        joint = self.with_infinite_head_dim().joint_moments(seed)
-        return joint.mean, joint.mean_error
+        from hierattn import joint_moments  # builds on this file
+
+        return joint_moments.mean_of_tokens(self.with_infinite_head_dim(), seed)
 
     def linear_scaling(self) -> Float[Array, "q q"]:
         """Covariance over tokens of the Gaussian limit when scores are divided by n (Yang 2019): Sigma at p = 0."""
@@ -238,9 +242,17 @@ class Law:
         angle = jnp.asarray(self.layer.rotary, dtype)[:, None, None] * (jnp.arange(s_k) - jnp.arange(s_q)[:, None])
         return jnp.concatenate([jnp.cos(angle), jnp.sin(angle)]) * self.layer.rotary.shape[0] ** -0.5
 
+    def _checked(self, p: Any) -> Array:
+        """Scores as floating-point numbers of the right shape."""
+        p = jnp.asarray(p)
+        if p.shape[-3:] != (self.layer.heads, *self.shape):
+            raise unusable("p", f"shape (..., {self.layer.heads}, {self.shape[0]}, {self.shape[1]})", p.shape)
+        return p if jnp.issubdtype(p.dtype, jnp.floating) else p.astype(self.dtype)
+
     def _check_draws(self, rng_key: Any, each: int, **counts: Any) -> None:
         """A key, counts that are positive, and no more draws of `each` numbers than one array may hold."""
-        if not hasattr(rng_key, "dtype") or not (jnp.issubdtype(rng_key.dtype, jax.dtypes.prng_key) or rng_key.shape == (2,)):
+        shape_and_type = getattr(rng_key, "shape", None), str(getattr(rng_key, "dtype", None))
+        if shape_and_type != ((2,), "uint32") and not (shape_and_type[0] == () and shape_and_type[1].startswith("key<")):
             raise unusable("rng_key", "a JAX random key", repr(rng_key), "use jax.random.key(0)")
         for name, count in counts.items():
             if not isinstance(count, (int, np.integer)) or isinstance(count, bool) or count < 1:

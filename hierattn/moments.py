@@ -50,7 +50,7 @@ def of_token(law: Law, token: int = 0, seed: int = 0) -> Moments:
     H, o, extra = layer.heads, layer.value_scale, 2 / layer.head_dim if layer.head_dim else 0.0
     coupled = layer.group_size > 1 or (layer.rotary is not None and np.any(np.diag(row.K.diagonal()) != row.K))
     if layer.head_dim is not None and coupled:  # the row's scores have more in common than a factor
-        mean, mean_error, covariance, covariance_error = (x.item() for x in joint_moments.of_tokens(law, seed, [token]))
+        mean, mean_error, covariance, covariance_error = (x.item() for x in joint_moments.of_tokens(law, [token], seed))
         return _moments(mean, mean_error, covariance, covariance_error, "RQMC")
     heads = [(q, *b) for q, b in zip((layer.score_scale * layer.score_factor).tolist(), row.bias.tolist(), strict=True)]
     kinds = {head: _of_u(row, layer, head[0], np.array(head[1:]), seed) for head in set(heads)}
@@ -90,7 +90,7 @@ def _moments(E: float, E_error: float, V: float, V_error: float, method: str) ->
 
 def _row(law: Law, token: int) -> Row:
     s_q, s_k = law.shape
-    if not isinstance(token, (int, np.integer)) or not 0 <= token < s_q:
+    if not isinstance(token, (int, np.integer)) or isinstance(token, bool) or not 0 <= token < s_q:
         raise unusable("token", f"a whole number from 0 to {s_q - 1}", repr(token))
     keys = np.flatnonzero(law.layer.allowed(s_q, s_k)[token])
     L_k, L_q = np.asarray(law.L_k, float), np.asarray(law.L_q, float)[token]
@@ -114,9 +114,11 @@ def _of_u(row: Row, layer: Architecture, q: float, bias: np.ndarray, seed: int) 
         w = _softmax(bias)
         return MeanVariance(w @ K @ w, 0.0, 0.0, 0.0), "closed form"
     (d, c, K_fits), (tau_squared, _, C_fits) = _diagonal_and_rest(K), _diagonal_and_rest(C)
-    if K_fits and C_fits:
+    if len(K) == 2:
+        tau_squared[:] = tau_squared.mean()  # of two scores only the difference counts
+    if K_fits and C_fits and np.all(tau_squared > 0):
         alone = independent.mixed(d, bias, np.sqrt(tau_squared), n_H)
-        if alone is not None and alone.variance_error < ENOUGH_VARIANCE * alone.variance:
+        if alone is not None and _shortfall(alone._replace(mean=alone.mean + c)) < 1:
             return alone._replace(mean=alone.mean + c), "quadrature"
     return _of_u_by_rqmc(K, C, bias, n_H, seed), "RQMC"
 
@@ -154,10 +156,10 @@ def _of_u_by_rqmc(K: np.ndarray, C: np.ndarray, bias: np.ndarray, n_H: int | Non
     tries = [_RowIntegral(K, axes[:, ::-1], bias, n_H)]
     (d, c, _), (tau_squared, *_) = _diagonal_and_rest(K), _diagonal_and_rest(C)
     tau = np.sqrt(tau_squared.clip(0))
-    known = independent.mixed(d, bias, tau, n_H, step=0.25, nodes=16)
+    known = independent.moments(d, bias, tau)
     if known is not None:
         tries.append(_RowIntegral(K, axes @ vectors.T, bias, n_H, Control(d, c, tau, known)))
-    best = min(tries, key=lambda integral: integral.estimate(seed, PILOT).mean_error)
+    best = min(tries, key=lambda integral: _shortfall(integral.estimate(seed, PILOT)))
     return best.estimate(seed)
 
 
@@ -184,9 +186,10 @@ class _RowIntegral:
     def statistics(self, uniforms: np.ndarray) -> np.ndarray:
         """Means of u and u^2 about a centre, and with a control variate those of u_0 and all products."""
         z = ndtri(uniforms[:, : self.R.shape[1]])
+        p = z @ self.R.T
         if self.n_H is not None:
-            z *= np.sqrt(gammaincinv(self.n_H / 2, uniforms[:, -1:]) * 2 / self.n_H)
-        e, total = _exponentials(z @ self.R.T + self.bias)
+            p *= np.sqrt(gammaincinv(self.n_H / 2, uniforms[:, -1:]) * 2 / self.n_H)
+        e, total = _exponentials(p + self.bias)
         u = np.einsum("nj,nj->n", e @ self.K, e) / total**2 - self.around
         columns = [u, u**2]
         if self.control is not None:
@@ -216,5 +219,11 @@ class _RowIntegral:
         return (means[:, :2] - (means[:, 2:4] - truth) @ slopes).T
 
     def enough(self, means: np.ndarray) -> bool:
-        found = self.summary(means)
-        return found.mean_error < ENOUGH_MEAN * found.mean and found.variance_error < ENOUGH_VARIANCE * found.variance
+        return _shortfall(self.summary(means)) < 1
+
+
+def _shortfall(found: MeanVariance) -> float:
+    """How many times the worse of the two relative errors is larger than it should be."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        errors = (found.mean_error / found.mean / ENOUGH_MEAN, found.variance_error / abs(found.variance) / ENOUGH_VARIANCE)
+    return float(np.nanmax(errors)) if found.mean_error or found.variance_error else 0.0

@@ -13,6 +13,8 @@ from scipy.special import ndtri
 from scipy.stats import qmc
 from threadpoolctl import threadpool_limits
 
+from hierattn.errors import unusable
+
 SHIFTS = 16
 COVER = 4.0  # standard errors in a stated error: Student's t with 15 degrees of freedom exceeds it once in 900
 FIRST = 9  # log2 of the first number of points
@@ -31,6 +33,8 @@ def expectations(
     f takes points (N, dim), N a power of two and at least 2^FIRST, and returns the means of its statistics over them.
     """
     budget = BUDGET if budget is None else budget
+    if not isinstance(seed, (int, np.integer)) or seed < 0:
+        raise unusable("seed", "a whole number that is not negative", repr(seed))
     rng = np.random.default_rng(seed)
     shifts = rng.integers(0, 2**BITS, (SHIFTS, dim), np.uint32)
     net = qmc.Sobol(dim, bits=BITS, rng=rng) if dim <= qmc.Sobol.MAXDIM else None
@@ -60,6 +64,8 @@ def error(x: np.ndarray) -> Any:
 
 def normal_points(shape: tuple[int, ...], count: int, seed: int = 0) -> np.ndarray:
     """Fixed quasi-random standard normals (count, *shape), for averages that are smooth in the parameters."""
-    dim = math.prod(shape)
-    uniforms = (qmc.Sobol(dim, bits=BITS, rng=np.random.default_rng(seed)).random(count) * 2**BITS + 0.5) * 2.0**-BITS
+    dim, rng = math.prod(shape), np.random.default_rng(seed)
+    if dim > qmc.Sobol.MAXDIM:
+        return rng.normal(size=(count, *shape))
+    uniforms = (qmc.Sobol(dim, bits=BITS, rng=rng).random(count) * 2**BITS + 0.5) * 2.0**-BITS
     return ndtri(uniforms).reshape(count, *shape)

@@ -58,11 +58,8 @@ def draw_factors(law: "Law", rng_key: Array, c: Any, p: Array) -> Float[Array, "
 def draw_outputs(rng_key: Array, c: Any, p: Array, F: Array, j: Any, part: int, coordinates: int) -> Networks:
     """Part j of chunk c, with its outputs."""
     p, F = (jax.lax.dynamic_slice_in_dim(x, j * part, part) for x in (p, F))
-    root = F
-    if coordinates > 4 * F.shape[-2]:  # a square root of Sigma costs less than the normals it saves
-        root = jnp.linalg.qr(F.mT, mode="r").mT
     key = jax.random.fold_in(_key(rng_key, c, 2), j)
-    return Networks(p, F, root @ jax.random.normal(key, (part, root.shape[-1], coordinates), F.dtype))
+    return Networks(p, F, F @ jax.random.normal(key, (part, F.shape[-1], coordinates), F.dtype))
 
 
 def _key(rng_key: Array, c: Any, purpose: int) -> Array:

@@ -1,5 +1,6 @@
 """Files: arrays read with suspicion, results written whole or not at all, with their provenance."""
 
+import hashlib
 import math
 import os
 import shutil
@@ -97,6 +98,11 @@ def provenance(seed: int, **more: Any) -> dict[str, Any]:
     versions = {f"version_{name}": version(name) for name in ("jax", "jaxlib", "numpy", "numpyro")}
     command = " ".join(["hierattn", *sys.argv[1:]])
     return {"version_hierattn": __version__, **versions, "command": command, "seed": seed, **more}
+
+
+def digest(array: np.ndarray) -> str:
+    """A hash of an array's numbers and shape."""
+    return hashlib.sha256(repr((array.shape, str(array.dtype))).encode() + np.ascontiguousarray(array).tobytes()).hexdigest()
 
 
 def _read_npy(path: Path, name: str) -> np.ndarray:

@@ -10,7 +10,7 @@ from typing import Any
 import numpyro
 
 from hierattn.architecture import Architecture
-from hierattn.distributions import Outputs, dims, output_basis, plates, score_base, wishart_factor
+from hierattn.distributions import Outputs, choose, dims, plates, score_base, wishart_factor
 from hierattn.errors import unusable
 from hierattn.law import Law
 from hierattn.models.limit_law import priors
@@ -24,16 +24,16 @@ def model(
     """The same parameters as the limit law; layer.head_dim is known."""
     if layer.head_dim is None:
         raise unusable("head_dim", "a finite head dimension", None, "use the model limit_law")
-    prior = priors() | (prior or {})
+    prior = choose(priors(), prior)
     score_scale = numpyro.sample("score_scale", prior["score_scale"])
     value_scale = numpyro.sample("value_scale", prior["value_scale"])
     law = Law(layer.with_scales(score_scale, value_scale), K)
     normal, key_factor = score_base(law)
-    network, coordinate, y = plates(outputs, networks, coordinates)
+    network, coordinate, y = plates(outputs, law.shape[0], networks, coordinates)
     with network:
         E = numpyro.sample("E", normal)
         B = numpyro.sample("B", key_factor)
         D = numpyro.sample("D", wishart_factor(law))
         p = numpyro.deterministic("p", law.scores_from(E, B))
         with coordinate:
-            numpyro.sample("y", Outputs(law, p, D, basis=output_basis(law)), obs=y, infer=dims("token"))
+            numpyro.sample("y", Outputs(law, p, D), obs=y, infer=dims("token"))

@@ -8,11 +8,11 @@ The expectation is an average over fixed quasi-random scores, so that it is a sm
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 import numpyro
-import numpyro.distributions as dist
 
 from hierattn.architecture import Architecture
-from hierattn.distributions import dims, plates, score_base
+from hierattn.distributions import Gaussian, choose, dims, output_basis, plates, score_base
 from hierattn.law import Law
 from hierattn.models.limit_law import priors
 from hierattn.rqmc import normal_points
@@ -30,13 +30,17 @@ def model(
     points: int = 1024,
 ) -> None:
     """All networks are alike and all coordinates independent: nothing is drawn between the parameters and y."""
-    prior = priors() | (prior or {})
+    prior = choose(priors(), prior)
     score_scale = numpyro.sample("score_scale", prior["score_scale"])
     value_scale = numpyro.sample("value_scale", prior["value_scale"])
-    one_head = layer.replace(heads=1, head_dim=None, key_value_heads=None)
-    law = Law(one_head.with_scales(score_scale, value_scale), K)
+    layer = layer.with_scales(score_scale, value_scale).replace(head_dim=None, key_value_heads=None)
+    if np.ndim(layer.bias) != 3:
+        layer = layer.replace(heads=1)  # heads that are alike have one average
+    law = Law(layer, K)
     E = jnp.asarray(normal_points(score_base(law)[0].event_shape, points), law.dtype)
     Sigma = numpyro.deterministic("Sigma", law.Sigma(law.scores_from(E)).mean(axis=0))
-    network, coordinate, y = plates(outputs, networks, coordinates)
+    basis = output_basis(law if layer.heads > 1 else Law(layer.replace(heads=law.shape[0]), K))  # many heads span what all do
+    root = jnp.linalg.cholesky(Sigma) if basis is None else basis @ jnp.linalg.cholesky(basis.T @ Sigma @ basis)
+    network, coordinate, y = plates(outputs, law.shape[0], networks, coordinates)
     with network, coordinate:
-        numpyro.sample("y", dist.MultivariateNormal(covariance_matrix=Sigma), obs=y, infer=dims("token"))
+        numpyro.sample("y", Gaussian(root, basis), obs=y, infer=dims("token"))

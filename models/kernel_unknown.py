@@ -16,7 +16,8 @@ from numpyro.handlers import reparam
 from numpyro.infer.reparam import TransformReparam
 
 from hierattn.architecture import Architecture
-from hierattn.distributions import Outputs, Scores, dims, plates
+from hierattn.distributions import Outputs, Scores, choose, dims, plates
+from hierattn.errors import unusable
 from hierattn.law import Law
 from hierattn.models import limit_law
 
@@ -30,14 +31,16 @@ def priors(scale: float = 1.0) -> dict[str, Any]:
 def model(
     layer: Architecture, tokens: int, outputs: Any = None, networks: int = 1, coordinates: int = 1, prior: dict | None = None
 ) -> None:
-    """At least two tokens."""
-    prior = priors() | (prior or {})
+    """At least two tokens; of one there is no correlation to infer."""
+    if tokens < 2:
+        raise unusable("tokens", "at least 2 tokens", tokens)
+    prior = choose(priors(), prior)
     score_scale = numpyro.sample("score_scale", prior["score_scale"])
     value_scale = numpyro.sample("value_scale", prior["value_scale"])
     L = numpyro.sample("L", dist.LKJCholesky(tokens, prior["concentration"]))
     numpyro.deterministic("K", L @ L.T)
     law = Law.from_factors(layer.with_scales(score_scale, value_scale), jnp.asarray(L))
-    network, coordinate, y = plates(outputs, networks, coordinates)
+    network, coordinate, y = plates(outputs, tokens, networks, coordinates)
     with network:
         p = numpyro.sample("p", Scores(law))
         with coordinate:

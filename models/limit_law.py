@@ -13,7 +13,7 @@ from numpyro.handlers import reparam
 from numpyro.infer.reparam import TransformReparam
 
 from hierattn.architecture import Architecture
-from hierattn.distributions import Outputs, Scores, dims, output_basis, plates
+from hierattn.distributions import Outputs, Scores, choose, dims, plates
 from hierattn.law import Law
 
 
@@ -27,12 +27,12 @@ def model(
     layer: Architecture, K: Any, outputs: Any = None, networks: int = 1, coordinates: int = 1, prior: dict | None = None
 ) -> None:
     """Scores are sampled non-centred: the latent variable is the standard normal E of p = score_scale L E L'."""
-    prior = priors() | (prior or {})
+    prior = choose(priors(), prior)
     score_scale = numpyro.sample("score_scale", prior["score_scale"])
     value_scale = numpyro.sample("value_scale", prior["value_scale"])
     law = Law(layer.with_scales(score_scale, value_scale), K)
-    network, coordinate, y = plates(outputs, networks, coordinates)
+    network, coordinate, y = plates(outputs, law.shape[0], networks, coordinates)
     with network:
         p = numpyro.sample("p", Scores(law))
         with coordinate:
-            numpyro.sample("y", Outputs(law, p, basis=output_basis(law)), obs=y, infer=dims("token"))
+            numpyro.sample("y", Outputs(law, p), obs=y, infer=dims("token"))

@@ -13,7 +13,8 @@ from numpyro.handlers import reparam
 from numpyro.infer.reparam import TransformReparam
 
 from hierattn.architecture import Architecture
-from hierattn.distributions import Outputs, Scores, dims, output_basis, plates
+from hierattn.distributions import Outputs, Scores, choose, dims, plates
+from hierattn.errors import unusable
 from hierattn.law import Law
 from hierattn.models.limit_law import priors
 
@@ -31,12 +32,14 @@ def model(
     prior: dict | None = None,
 ) -> None:
     """The limit law with the scores' scale divided by sqrt(width)."""
-    prior = priors() | (prior or {})
+    if not width >= 1:
+        raise unusable("width", "a positive number", width)
+    prior = choose(priors(), prior)
     score_scale = numpyro.sample("score_scale", prior["score_scale"])
     value_scale = numpyro.sample("value_scale", prior["value_scale"])
     law = Law(layer.replace(scaling="sqrt").with_scales(score_scale * width**-0.5, value_scale), K)
-    network, coordinate, y = plates(outputs, networks, coordinates)
+    network, coordinate, y = plates(outputs, law.shape[0], networks, coordinates)
     with network:
         p = numpyro.sample("p", Scores(law))
         with coordinate:
-            numpyro.sample("y", Outputs(law, p, basis=output_basis(law)), obs=y, infer=dims("token"))
+            numpyro.sample("y", Outputs(law, p), obs=y, infer=dims("token"))

@@ -13,7 +13,8 @@ from numpyro.handlers import reparam
 from numpyro.infer.reparam import TransformReparam
 
 from hierattn.architecture import Architecture
-from hierattn.distributions import Outputs, Scores, dims, plates
+from hierattn.distributions import Outputs, Scores, choose, dims, plates
+from hierattn.errors import unusable
 from hierattn.law import Law
 from hierattn.models.kernel_unknown import priors
 
@@ -24,8 +25,10 @@ __all__ = ["model", "priors"]
 def model(
     layer: Architecture, tokens: int, outputs: Any = None, networks: int = 1, coordinates: int = 1, prior: dict | None = None
 ) -> None:
-    """At least two tokens."""
-    prior = priors() | (prior or {})
+    """At least two tokens; of one there is no correlation to infer."""
+    if tokens < 2:
+        raise unusable("tokens", "at least 2 tokens", tokens)
+    prior = choose(priors(), prior)
     score_scale = numpyro.sample("score_scale", prior["score_scale"])
     value_scale = numpyro.sample("value_scale", prior["value_scale"])
     L_scores = numpyro.sample("L_scores", dist.LKJCholesky(tokens, prior["concentration"]))
@@ -33,7 +36,7 @@ def model(
     numpyro.deterministic("K_scores", L_scores @ L_scores.T)
     numpyro.deterministic("K_values", L_values @ L_values.T)
     layer = layer.with_scales(score_scale, value_scale)
-    network, coordinate, y = plates(outputs, networks, coordinates)
+    network, coordinate, y = plates(outputs, tokens, networks, coordinates)
     with network:
         p = numpyro.sample("p", Scores(Law.from_factors(layer, L_scores)))
         with coordinate:

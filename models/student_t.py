@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
 
-from hierattn.distributions import dims, plates
+from hierattn.distributions import choose, dims, plates
+from hierattn.errors import unusable
 
 
 def priors(scale: float = 1.0) -> dict[str, Any]:
@@ -19,12 +20,14 @@ def priors(scale: float = 1.0) -> dict[str, Any]:
 
 
 def model(tokens: int, outputs: Any = None, networks: int = 1, coordinates: int = 1, prior: dict | None = None) -> None:
-    """At least two tokens."""
-    prior = priors() | (prior or {})
+    """At least two tokens; of one there is no correlation to infer."""
+    if tokens < 2:
+        raise unusable("tokens", "at least 2 tokens", tokens)
+    prior = choose(priors(), prior)
     value_scale = numpyro.sample("value_scale", prior["value_scale"])
     nu = numpyro.sample("nu", prior["nu"])
     L = numpyro.sample("L", dist.LKJCholesky(tokens, prior["concentration"]))
     numpyro.deterministic("K", L @ L.T)
-    network, coordinate, y = plates(outputs, networks, coordinates)
+    network, coordinate, y = plates(outputs, tokens, networks, coordinates)
     with network, coordinate:
         numpyro.sample("y", dist.MultivariateStudentT(nu, jnp.zeros(tokens), value_scale * L), obs=y, infer=dims("token"))

@@ -70,9 +70,12 @@ def test_is_a_pytree(mask):
         ({"heads": True}, "heads: expected a positive whole number, got True"),
         ({"head_dim": -1}, "head_dim: expected a positive whole number or None, got -1"),
         ({"heads": 4, "key_value_heads": 3}, "key_value_heads: expected a divisor of heads = 4, got 3"),
-        ({"sigma_q": -1.0}, "sigma_q: expected finite numbers that are not negative"),
-        ({"sigma_q": float("nan")}, "sigma_q: expected finite numbers"),
-        ({"sigma_v": "x"}, "sigma_v: expected a number or one number per head"),
+        ({"sigma_q": -1.0}, "sigma_q: expected numbers that are 0 or between 1e-30 and 1e30"),
+        ({"sigma_q": float("nan")}, "sigma_q: expected numbers that are 0 or between"),
+        ({"sigma_q": 1e200}, "sigma_q: expected numbers that are 0 or between"),
+        ({"sigma_v": "x"}, "sigma_v: expected an array of numbers, got str"),
+        ({"bias": "x"}, "bias: expected an array of numbers, got str"),
+        ({"rotary": [[1.0], 2.0]}, "rotary: expected an array of numbers, got list"),
         ({"sigma_v": [1.0, 2.0, 3.0], "heads": 2}, "sigma_v: expected a number or 2 numbers"),
         ({"heads": 2, "key_value_heads": 1, "sigma_k": [1.0, 2.0]}, "sigma_k: expected one value for all heads that share"),
         ({"scaling": "cubic"}, "scaling: expected one of sqrt, linear, got 'cubic'"),
@@ -96,8 +99,10 @@ def test_bad_arguments_are_named(arguments, words):
 def test_helpers_refuse_nonsense():
     with pytest.raises(InputError, match="lengths: expected"):
         sequence_mask([2, 0])
-    with pytest.raises(InputError, match="head_dim: expected an even number"):
-        rotary_frequencies(7)
+    np.testing.assert_array_equal(sequence_mask(np.array([2, 3])), sequence_mask([2, 3]))
+    for bad in (7, "8"):
+        with pytest.raises(InputError, match="head_dim: expected an even number"):
+            rotary_frequencies(bad)
     with pytest.raises(InputError, match="mask: expected shape"):
         Architecture(mask=np.ones((3, 3), bool)).allowed(4, 4)
     with pytest.raises(InputError, match="mask: expected a boolean"):

@@ -60,6 +60,18 @@ def test_a_zero_token_attends_to_all_alike():
     assert law.moments(0).variance == pytest.approx(1 / 3)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_token_of_large_norm_leaves_the_others_alone(dtype):
+    """An attention sink: norms 300 times the others', far beyond single precision between eigenvalues."""
+    X = np.random.default_rng(0).normal(size=(16, 512)).astype(dtype)
+    X[0] *= 300
+    K = kernels.from_inputs(X)
+    law = Law(Architecture(), K)
+    np.testing.assert_allclose(np.asarray(law.K).diagonal(), K.diagonal(), rtol=1e-5)
+    small = Law(Architecture(mask="causal"), np.diag([1e-6, 1.0, 1.0]).astype(dtype))
+    assert small.moments(0).variance == pytest.approx(1e-6)
+
+
 def test_zero_score_scale_is_uniform_attention():
     K = kernels.rbf(4, 1.0)
     law = Law(Architecture(heads=3, sigma_q=0.0), K)
@@ -76,11 +88,12 @@ def test_huge_score_scale_is_argmax():
     assert found.variance == pytest.approx(1 - 1.0294e-6, abs=1e-9)
 
 
-@pytest.mark.parametrize("q", [0.0, 1e6])
-def test_gradients_are_finite_at_the_extremes(q):
+@pytest.mark.parametrize("coordinates", [2, 20])
+@pytest.mark.parametrize("q", [0.0, 100.0, 1e6])
+def test_gradients_are_finite_at_the_extremes(q, coordinates):
     def loss(q):
         law = Law(Architecture(heads=2).with_scales(q, 1.0), kernels.rbf(3, 1.0))
-        return jnp.mean(law.sample(KEY, 50, 2) ** 2)
+        return jnp.mean(law.sample(KEY, 50, coordinates) ** 2)
 
     assert np.isfinite(jax.grad(loss)(q))
 

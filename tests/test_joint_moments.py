@@ -53,12 +53,18 @@ def test_some_tokens_are_a_part_of_all():
     np.testing.assert_allclose(some.mean, whole.mean[np.ix_([2, 0], [2, 0])], atol=2e-3)
 
 
-def test_infinite_heads_is_the_mean_for_any_number_of_heads():
-    """The Gaussian limit shares its second moments with the law at every H."""
-    for heads in (1, 8):
-        covariance, error = Law(Architecture(heads=heads), K).infinite_heads()
-        joint = Law(Architecture(heads=1), K).joint_moments()
-        assert np.all(np.abs(covariance - joint.mean) <= error + joint.mean_error)
+@pytest.mark.parametrize("head_dim", [None, 4])
+def test_infinite_heads_is_the_mean_for_any_number_of_heads(head_dim):
+    """The Gaussian limit shares its second moments with drawn Sigmas at H = 8; at a finite head_dim it does not."""
+    covariance, error = Law(Architecture(heads=8, head_dim=head_dim, sigma_q=2.0), K).infinite_heads()
+    drawn = Law(Architecture(heads=8, sigma_q=2.0), K).sample_Sigma(jax.random.key(2), 50_000)
+    assert same_as_mean(covariance, error, np.asarray(drawn, float))
+    narrow = Law(Architecture(heads=8, head_dim=2, sigma_q=2.0), K).sample_Sigma(jax.random.key(2), 50_000)
+    assert not same_as_mean(covariance, error, np.asarray(narrow, float))
+
+
+def same_as_mean(value, error, x):
+    return np.all(np.abs(value - x.mean(axis=0)) < SIGMAS * x.std(axis=0) / np.sqrt(len(x)) + error)
 
 
 def test_linear_scaling_is_attention_without_scores():
@@ -71,5 +77,8 @@ def test_linear_scaling_is_attention_without_scores():
 
 
 def test_too_many_tokens_are_refused():
-    with pytest.raises(InputError, match="tokens: expected at most 64 tokens"):
-        Law(Architecture(), np.eye(65)).joint_moments()
+    with pytest.raises(InputError, match="tokens: expected at most 32 tokens"):
+        Law(Architecture(), np.eye(33)).joint_moments()
+    with pytest.raises(InputError, match="tokens: expected whole numbers from 0 to 2"):
+        LAWS["limit"].joint_moments(tokens=[3])
+    assert Law(Architecture(), np.eye(33)).infinite_heads()[0].shape == (33, 33)

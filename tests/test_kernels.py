@@ -1,3 +1,5 @@
+import math
+
 import numpy as np
 import pytest
 
@@ -27,6 +29,12 @@ def test_paper_inputs_by_simulation():
     K = kernels.activation(lambda x: np.abs(x - 0.3), 2)
     error = (X[:, None] * X).std(axis=-1) / np.sqrt(n)
     assert np.all(np.abs(kernels.from_inputs(X) - K) < 5 * error + 0.1 * K)  # |h|^2 / n itself varies by 2 %
+
+
+def test_functions_of_one_number_work_too():
+    np.testing.assert_allclose(kernels.activation(math.tanh, 2), kernels.activation("tanh", 2), rtol=1e-14, atol=1e-16)
+    ramp = kernels.activation(lambda x: x if x > 0 else 0.0, 2)
+    np.testing.assert_allclose(ramp, kernels.activation("relu", 2), rtol=1e-12)
 
 
 def test_any_preactivation_kernel():
@@ -102,6 +110,13 @@ BAD = np.array([[1.0, 2.0], [2.0, 1.0]])
         (lambda: kernels.activation("relu", preactivation=BAD), "preactivation: expected a positive semidefinite"),
         (lambda: kernels.equicorrelated(3, -0.6), "correlation: expected between -1/(tokens - 1) = -0.5 and 1"),
         (lambda: kernels.equicorrelated(3, 0.1, -1), "variance: expected a finite number"),
+        (lambda: kernels.rbf(2, 1.0, variance=-1.0), "variance: expected a finite number"),
+        (lambda: kernels.rbf([], 1.0), "positions: expected a vector"),
+        (lambda: kernels.rbf("a", 1.0), "positions: expected an array of numbers, got str"),
+        (lambda: kernels.check([[1.0, 2.0], [3.0]]), "K: expected an array of numbers, got list"),
+        (lambda: kernels.activation("relu", 10**6), "tokens: expected at most 8192 tokens"),
+        (lambda: kernels.activation(["relu"], 4), "activation: expected a function or one of"),
+        (lambda: kernels.activation(np.exp, preactivation=[[25.0]]), "activation: expected one that grows slower"),
         (lambda: kernels.rbf(3, 0.0), "length_scale: expected a positive number"),
         (lambda: kernels.rbf([[1.0]], 1.0), "positions: expected a vector"),
     ],

@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -55,8 +58,8 @@ def test_streams_are_the_sample_in_parts(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["causal", "unequal", "narrow"])
-def test_many_coordinates_have_the_same_law_as_few(name):
-    """Above four coordinates a token Sigma is factored first: E[y y'] against E[Sigma], networks as units."""
+def test_coordinates_have_the_covariance_of_their_network(name):
+    """E[y y'] against E[Sigma] behind the same draws, networks as units."""
     law = Law(LAYERS[name], K)
     y = np.asarray(law.sample(KEY, 4000, 20), float)
     S = np.einsum("mic,mjc->mij", y, y) / 20
@@ -120,9 +123,24 @@ def test_equal_laws_compile_once_for_any_number_of_networks():
     assert [stage._cache_size() for stage in stages] == [2, 2, 2]
 
 
-def test_one_network_with_very_many_coordinates_needs_no_more_memory_than_its_outputs():
-    y = Law(Architecture(heads=2), K).sample(KEY, 1, 1_000_000)
-    assert y.shape == (1, 4, 1_000_000)
+def test_memory_does_not_grow_with_the_number_of_draws():
+    """Peak memory of a fresh process that streams 20,000 networks, then 200,000; and one network of a million coordinates."""
+    code = """
+import jax, resource, hierattn as ha
+law, key = ha.Law(ha.Architecture(heads=2), ha.kernels.rbf(4, 1.5)), jax.random.key(0)
+peaks = []
+for networks in (20_000, 200_000):
+    for part in law.stream(key, networks, 16):
+        part.y.block_until_ready()
+    peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+assert law.sample(key, 1, 1_000_000).shape == (1, 4, 1_000_000)
+peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+print(*peaks)
+"""
+    out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    few, many, long = map(int, out.split())
+    assert many < 1.1 * few
+    assert long < many + 200_000  # kB; the outputs and their normals are 50 MB
 
 
 def test_laws_are_differentiable():
@@ -139,7 +157,7 @@ def test_laws_are_differentiable():
 def test_one_kernel_per_network():
     """A batch of kernels: network m has the law of kernel m."""
     kernels_ = np.stack([kernels.rbf(3, 1.0), kernels.equicorrelated(3, 0.2)])
-    batched = Law(Architecture(heads=2), kernels_)
+    batched = Law.from_factors(Architecture(heads=2), kernels.factor(kernels_))
     E = jax.random.normal(KEY, (2, 2, 3, 3))
     p = batched.scores_from(E)
     for m in range(2):
@@ -155,7 +173,15 @@ def test_one_kernel_per_network():
         (lambda law: law.sample(KEY, 0), "networks: expected a positive whole number, got 0"),
         (lambda law: law.sample(KEY, 10, 1.5), "coordinates: expected a positive whole number, got 1.5"),
         (lambda law: next(law.stream(KEY, -1)), "networks: expected a positive whole number, got -1"),
-        (lambda law: law.sample_given(KEY, np.zeros((2, 4, 4))), "p: expected shape (networks, 2, 4, 4), got (2, 4, 4)"),
+        (lambda law: law.sample(jnp.zeros(2), 10), "rng_key: expected a JAX random key"),
+        (lambda law: law.sample(jax.random.split(KEY, 3), 10), "rng_key: expected a JAX random key"),
+        (lambda law: law.sample_given(KEY, np.zeros((2, 4, 4))), "p: expected scores (network, head, query, key)"),
+        (lambda law: law.Sigma(np.zeros((3, 4, 4))), "p: expected shape (..., 2, 4, 4), got (3, 4, 4)"),
+        (lambda law: law.kappa_prime(np.zeros((7, 1, 4, 4))), "p: expected shape (..., 2, 4, 4), got (7, 1, 4, 4)"),
+        (lambda law: law.moments(seed=-1) and Law(law.layer, K).moments(seed=-1), "seed: expected a whole number"),
+        (lambda law: law.moments(True), "token: expected a whole number"),
+        (lambda law: Law(law.layer, np.stack([K, K])), "K: expected one kernel (tokens, tokens), got shape (2, 4, 4)"),
+        (lambda law: jax.jit(lambda K: Law(law.layer, K).K)(K), "inside jit make the law with Law.from_factors"),
         (lambda law: law.factor(np.zeros((2, 4, 4)), np.zeros((2, 4, 4))), "D: expected no value factors"),
         (lambda law: law.moments(4), "token: expected a whole number from 0 to 3, got 4"),
         (lambda law: Law(law.layer, [[1.0, 2.0], [2.0, 1.0]]), "K: expected a positive semidefinite matrix"),
@@ -168,6 +194,13 @@ def test_bad_arguments_are_named(call, words):
     with pytest.raises(InputError) as raised:
         call(Law(Architecture(heads=2), K))
     assert words in str(raised.value)
+
+
+def test_scores_may_be_whole_numbers():
+    law = Law(Architecture(heads=2, sigma_q=0.5), K)
+    p = np.arange(32).reshape(2, 4, 4) % 3
+    np.testing.assert_array_equal(law.Sigma(p), law.Sigma(p.astype(np.float32)))
+    np.testing.assert_array_equal(law.kappa_prime(p), law.kappa_prime(p.astype(np.float32)))
 
 
 def test_too_many_draws_are_refused_before_they_are_made():

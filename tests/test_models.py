@@ -14,7 +14,8 @@ from numpyro.handlers import seed, substitute, trace
 from numpyro.infer import MCMC, NUTS, Predictive
 from numpyro.infer.util import initialize_model, log_density
 
-from hierattn import Architecture, Law, kernels
+from hierattn import Architecture, InputError, Law, kernels
+from hierattn.models import DIMS
 from tests.statistics import same_joint_law
 
 K = kernels.equicorrelated(3, 0.3)
@@ -65,9 +66,9 @@ def test_sampling_from_the_posterior_into_arviz():
     outputs = Law(LAYER, K).sample(jax.random.key(1), 6, 5)
     mcmc = MCMC(NUTS(load("limit_law").model, max_tree_depth=4), num_warmup=5, num_samples=5, progress_bar=False)
     mcmc.run(jax.random.key(2), LAYER, K, outputs=outputs)
-    tree = arviz.from_numpyro(mcmc)
+    tree = arviz.from_numpyro(mcmc, dims=DIMS)
     assert tree["observed_data"]["y"].dims == ("coordinate", "network", "token")
-    assert tree["posterior"]["p"].dims[:3] == ("chain", "draw", "network")
+    assert tree["posterior"]["p"].dims == ("chain", "draw", "network", "head", "query", "key")
     assert np.all(np.isfinite(tree["posterior"]["score_scale"]))
 
 
@@ -128,6 +129,44 @@ def test_equal_tokens_can_be_fitted():
     assert np.isfinite(density)
 
 
-def test_finite_head_dim_needs_a_head_dim():
-    with pytest.raises(ValueError, match="head_dim: expected a finite head dimension"):
-        seed(load("finite_head_dim").model, 0)(LAYER, K)
+@pytest.mark.parametrize("name", ["limit_law", "infinite_heads", "linear_scaling"])
+def test_equal_tokens_and_unequal_heads_are_legal(name):
+    layer = Architecture(heads=2, sigma_q=[0.5, 1.0], bias=np.ones((2, 3, 3)))
+    equal = kernels.rbf([0.0, 1.0, 1.0], 1.0)
+    arguments = (layer, equal, *ARGUMENTS[name][2:])
+    y = trace(seed(load(name).model, 0)).get_trace(*arguments, networks=4, coordinates=5)["y"]
+    np.testing.assert_allclose(y["value"][..., 1], y["value"][..., 2], atol=1e-5)
+    assert np.all(np.isfinite(y["fn"].log_prob(y["value"])))
+
+
+def test_what_has_no_density_can_still_be_drawn():
+    sites = trace(seed(load("limit_law").model, 0)).get_trace(Architecture(), np.zeros((3, 3)))
+    np.testing.assert_array_equal(sites["y"]["value"], 0.0)
+
+
+OUTPUTS = np.ones((4, 3, 5))
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "options", "words"),
+    [
+        ("finite_head_dim", (LAYER, K), {}, "head_dim: expected a finite head dimension"),
+        ("limit_law", (LAYER, K), {"outputs": OUTPUTS[0]}, "outputs: expected shape (networks, 3, coordinates), got (3, 5)"),
+        ("limit_law", (LAYER, K), {"outputs": OUTPUTS.swapaxes(1, 2)}, "outputs: expected shape (networks, 3, coordinates)"),
+        ("student_t", (3,), {"outputs": OUTPUTS[:, :1]}, "outputs: expected shape (networks, 3, coordinates), got (4, 1, 5)"),
+        ("limit_law", (LAYER, K), {"outputs": OUTPUTS * np.nan}, "outputs: expected finite numbers, got 60 NaN"),
+        ("limit_law", (LAYER, K), {"networks": 0}, "networks: expected a positive whole number, got 0"),
+        (
+            "limit_law",
+            (LAYER, K),
+            {"prior": {"scorescale": 1}},
+            "prior: expected only score_scale, value_scale",
+        ),
+        ("linear_scaling", (LAYER, K, 0), {}, "width: expected a positive number, got 0"),
+        ("kernel_unknown", (LAYER, 1), {}, "tokens: expected at least 2 tokens, got 1"),
+    ],
+)
+def test_bad_arguments_are_named(name, arguments, options, words):
+    with pytest.raises(InputError) as raised:
+        seed(load(name).model, 0)(*arguments, **options)
+    assert words in str(raised.value)

@@ -134,6 +134,32 @@ def test_gauss_rule_of_the_chi_square():
         assert abs(independent.mixed(ones, zeros, ones, n_H).mean - truth) < 1e-7
 
 
+@pytest.mark.parametrize("q", [2.0, 3.0, 4.0, 30.0])
+@pytest.mark.parametrize("s", [4, 16])
+def test_stated_errors_cover_the_truth_for_the_narrowest_heads(s, q):
+    """head_dim 1, where the mixture over r is hardest: truth by 800 panels in sqrt(r)."""
+    ones, zeros = np.ones(s), np.zeros(s)
+    found = independent.mixed(ones, zeros, q * ones, 1)
+    edges = np.concatenate([[0], np.geomspace(1e-6, 9.5, 160)])
+    x, w = np.polynomial.legendre.leggauss(4)
+    root_r = ((edges[1:] + edges[:-1])[:, None] / 2 + np.diff(edges)[:, None] / 2 * x).ravel()
+    weight = (np.diff(edges)[:, None] / 2 * w).ravel() * stats.chi(1).pdf(root_r)
+    means = np.array([independent.moments(ones, zeros, q * r * ones).mean for r in root_r])
+    assert abs(found.mean - weight @ means) < found.mean_error + 1e-9
+
+
+@pytest.mark.parametrize(
+    "law", [Law(Architecture(sigma_q=0.01), kernels.activation("relu", 16)), Law(Architecture(sigma_q=0.01), GENERAL)]
+)
+def test_small_scores_have_an_accurate_kurtosis(law):
+    found = law.moments(1)
+    assert 0 < found.excess_kurtosis_error < 1e-2 * found.excess_kurtosis
+
+
+def test_two_tokens_are_always_exact():
+    assert Law(Architecture(), [[1.0, 1.2], [1.2, 2.0]]).moments().method == "quadrature"
+
+
 def test_methods_are_named():
     names = {"exchangeable": "quadrature", "bias per head": "quadrature", "general": "RQMC", "identity": "closed form"}
     assert {name: LAWS[name][0].moments(LAWS[name][1]).method for name in names} == names

@@ -1,6 +1,7 @@
 """The wheel: built, installed into a fresh environment, run outside the checkout."""
 
 import json
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -13,9 +14,14 @@ ROOT = Path(__file__).parent.parent
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("wheel")
-    subprocess.run([sys.executable, "-m", "build", "--wheel", "--outdir", folder, ROOT], check=True, capture_output=True)
-    return next(folder.glob("*.whl"))
+    """Built from a copy, so that nothing left over in the checkout gets in and two workers do not meet."""
+    source = tmp_path_factory.mktemp("source")
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    for name in ("hierattn", "models"):
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+    subprocess.run([sys.executable, "-m", "build", "--wheel", source], check=True, capture_output=True)
+    return next((source / "dist").glob("*.whl"))
 
 
 def test_wheel_holds_the_package_and_nothing_else_at_top_level(wheel):

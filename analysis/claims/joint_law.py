@@ -14,7 +14,10 @@ from tests.claims.test_variants import LAYERS, MUTANTS, K
 from tests.statistics import same_joint_law
 
 SEED = 0
-USES = ("law", "sampling", "wishart", "kernels", "architecture")
+USES = (
+    *(f"hierattn/{name}.py" for name in ("law", "sampling", "wishart", "kernels", "architecture")),
+    *(f"tests/{name}.py" for name in ("explicit", "statistics", "claims/test_hierarchy", "claims/test_variants")),
+)
 NETWORKS, BATCH, COORDINATES = 500_000, 50_000, 2
 
 
