@@ -5,7 +5,7 @@ Its variance is E[v] and its excess kurtosis 3 Var(v) / E[v]^2, made of E[u] and
 
     closed form    weights that cannot vary, and identity scores
     quadrature     keys independent but for a common part: one-dimensional integrals (`independent`)
-    RQMC           anything else: scrambled Sobol points, replicated for the error
+    RQMC           anything else: a Sobol net under random shifts, whose spread is the error
 
 At finite head_dim the row's scores share a factor r ~ chi2_{n_H} / n_H, and the values' Wishart matrix, integrated out by hand,
 adds (2 / n_H) E[u^2] to the variance of u, or its mixed terms for heads that share values (THEORY section 6).

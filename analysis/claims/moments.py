@@ -1,6 +1,7 @@
 """Variance and excess kurtosis of one token: exchangeable K without mask to 1e-5 and 1e-3 in under 2 s, any other K, mask or
-head_dim to 1e-4 and 1e-2 in under 5 s; the stated error covers the truth. Truth: for RQMC the mean of four other
-seeds, and drawn networks, which know nothing of it; for quadrature a tensor trapezoid rule up to four tokens, and plain RQMC without its control variate beyond."""
+head_dim to 1e-4 and 1e-2 in under 5 s; the stated error covers the truth. Truth: for RQMC the mean of four other seeds, and
+drawn networks, which know nothing of it; for quadrature a tensor trapezoid rule up to four tokens, and plain RQMC without its
+control variate beyond."""
 
 import time
 from functools import partial
