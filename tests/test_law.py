@@ -57,6 +57,19 @@ def test_streams_are_the_sample_in_parts(monkeypatch):
     np.testing.assert_allclose(law.sample_given(KEY, p, 3), law.sample(KEY, 100, 3), atol=2e-5)
 
 
+@pytest.mark.parametrize("head_dim", [None, 8])
+def test_no_randomness_is_used_twice(monkeypatch, head_dim):
+    """Across chunks and their parts: all scores differ, and with scores out of the way all outputs."""
+    monkeypatch.setattr(sampling, "CHUNK", 512)
+    monkeypatch.setattr(sampling, "PART", 256)
+    p = np.asarray(Law(Architecture(heads=2, head_dim=head_dim), K).sample_scores(KEY, 100))
+    y = np.asarray(Law(Architecture(heads=2, head_dim=head_dim, sigma_q=0.0), np.eye(4)).sample(KEY, 100, 3)[:, 0])
+    F = np.concatenate([part.F for part in Law(Architecture(heads=2, head_dim=4, sigma_q=0.0), K).stream(KEY, 100)])
+    for draws in (p, y, F):
+        assert len(np.unique(draws.reshape(100, -1), axis=0)) == 100
+        assert len(np.unique(draws.reshape(100, -1)[:, 0])) == 100
+
+
 @pytest.mark.parametrize("name", ["causal", "unequal", "narrow"])
 def test_coordinates_have_the_covariance_of_their_network(name):
     """E[y y'] against E[Sigma] behind the same draws, networks as units."""
