@@ -52,11 +52,8 @@ def write_netcdf(
     """Write variables part by part along their first dimension; shapes: variable -> dimension -> length, in order."""
     import h5netcdf
 
-    size = 4 * sum(math.prod(dims.values()) for dims in shapes.values())
-    free = shutil.disk_usage(Path(path).absolute().parent).free if Path(path).absolute().parent.is_dir() else size
-    if size > free:
-        raise UnsafeInputError(f"{path}: expected at most the {free:.2g} bytes that are free, got {size:.2g}; ask for fewer")
-    with whole_file(path, force) as temporary, h5netcdf.File(temporary, "w") as file:
+    at_least = 4 * sum(math.prod(dims.values()) for dims in shapes.values())
+    with whole_file(path, force, at_least) as temporary, h5netcdf.File(temporary, "w") as file:
         for dims in shapes.values():
             file.dimensions.update({dim: length for dim, length in dims.items() if dim not in file.dimensions})
         done = dict.fromkeys(shapes, 0)
@@ -70,8 +67,11 @@ def write_netcdf(
 
 
 @contextmanager
-def whole_file(path: str | Path, force: bool) -> Iterator[Path]:
-    """A temporary file beside `path` that takes its place once written and flushed, and never stays half done."""
+def whole_file(path: str | Path, force: bool, at_least: int = 0) -> Iterator[Path]:
+    """A temporary file beside `path` that takes its place once written and flushed, and never stays half done.
+
+    Refused at once where the disk has not the bytes it will need at least.
+    """
     path = Path(path)
     if not path.parent.is_dir():
         raise InputError(f"{path}: expected a folder to write in, got none; make {path.parent} first")
@@ -79,6 +79,11 @@ def whole_file(path: str | Path, force: bool) -> Iterator[Path]:
         raise InputError(f"{path}: expected a file name, got a directory")
     if path.exists() and not force:
         raise InputError(f"{path}: expected a new file, got one that exists; choose another name or use --force")
+    free = shutil.disk_usage(path.parent).free
+    if at_least > free:
+        raise UnsafeInputError(
+            f"{path}: expected at most the {free:.2g} bytes that are free, got {at_least:.2g}; ask for fewer"
+        )
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     os.close(handle)
     try:
