@@ -23,10 +23,11 @@ UNEVEN = 0.4863  # where a panel is cut: not in the middle, so that a kink at 0 
 
 @dataclass(frozen=True)
 class Activation:
-    """phi, and its dual (a, b, c) -> E[phi(x) phi(y)] in float64."""
+    """phi, its dual (a, b, c) -> E[phi(x) phi(y)] in float64, and up to which |x| it is phi(x) = x."""
 
     phi: Function
     dual: Callable[[float, float, float], float]
+    linear_within: float = 0.0
 
 
 def lookup(activation: "str | Activation | Function") -> Activation:
@@ -34,10 +35,16 @@ def lookup(activation: "str | Activation | Function") -> Activation:
     if isinstance(activation, Activation):
         return activation
     if callable(activation):
-        return Activation(activation, lambda a, b, c: dual_by_quadrature(activation, a, b, c))
+        return _from_function(activation)
     if isinstance(activation, str) and activation in ACTIVATIONS:
         return ACTIVATIONS[activation]
     raise unusable("activation", "a function or one of " + ", ".join(ACTIVATIONS), repr(activation))
+
+
+@lru_cache(maxsize=64)
+def _from_function(phi: Function) -> Activation:
+    """The same function gives the same activation, so that nothing is compiled again for it."""
+    return Activation(phi, lambda a, b, c: dual_by_quadrature(phi, a, b, c))
 
 
 def clip(bound: float = 100.0) -> Activation:
@@ -51,7 +58,7 @@ def clip(bound: float = 100.0) -> Activation:
     def dual(a: float, b: float, c: float) -> float:
         return c if bound > REACH * np.sqrt(max(a, b)) else dual_by_quadrature(phi, a, b, c)
 
-    return Activation(phi, dual)
+    return Activation(phi, dual, linear_within=bound)
 
 
 def gelu(x: Any) -> Any:
@@ -169,7 +176,7 @@ def _values(phi: Function, x: np.ndarray) -> np.ndarray:
 
 
 ACTIVATIONS = {
-    "identity": Activation(_identity, _identity_dual),
+    "identity": Activation(_identity, _identity_dual, linear_within=np.inf),
     "clip": clip(),
     "relu": Activation(jax.nn.relu, _relu_dual),
     "erf": Activation(jax.lax.erf, _erf_dual),

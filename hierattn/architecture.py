@@ -97,6 +97,15 @@ class Architecture:
         """The same layer with sigma_Q sigma_K = score_scale and sigma_V sigma_O = value_scale; only products matter."""
         return self.replace(sigma_q=score_scale, sigma_k=1.0, sigma_v=1.0, sigma_o=value_scale)
 
+    def at_width(self, width: int) -> "Architecture":
+        """The layer of a network of this width: an infinite head_dim becomes the width, rotary frequencies fill the head."""
+        n_H = self.head_dim or width
+        if self.rotary is None or 2 * self.rotary.size == n_H:
+            return self.replace(head_dim=n_H)
+        if n_H % (2 * self.rotary.size):
+            raise unusable("width", f"a multiple of {2 * self.rotary.size}, two coordinates a rotary frequency", width)
+        return self.replace(head_dim=n_H, rotary=np.repeat(self.rotary, n_H // (2 * self.rotary.size)))
+
     def replace(self, **changes: Any) -> "Architecture":
         """A copy with some fields changed."""
         return replace_fields(self, **changes)

@@ -9,8 +9,6 @@ of freedom in place of their limits, also exactly (THEORY section 6): p^(a) = si
 K -> L D_a D_a' L' / n_H in Sigma, with B_a B_a', D_a D_a' ~ Wishart.
 """
 
-import math
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -20,21 +18,20 @@ from jaxtyping import Array, Float, Num
 
 from hierattn import kernels, sampling
 from hierattn.architecture import Architecture, rotate
-from hierattn.errors import UnsafeInputError, unusable
+from hierattn.errors import unusable
 from hierattn.wishart import bartlett
 
 if TYPE_CHECKING:
     from hierattn.joint_moments import JointMoments
+    from hierattn.marginal import Marginal
     from hierattn.moments import Moments
-
-TOO_LARGE = 2**33  # bytes of one returned array
 
 Scores = Float[Array, "*batch H q k"]
 GivenScores = Num[Array | np.ndarray, "*batch H q k"]
 
 
 @jax.tree_util.register_pytree_node_class
-class Law:
+class Law(sampling.Sampled):
     """The law of the outputs of `layer` for inputs with kernel K.
 
     K             (s, s), kernel of the inputs; with cross-attention that of keys and values
@@ -177,40 +174,36 @@ class Law:
             return None
         return bartlett(rng_key, self.layer.head_dim, self.L_k.shape[-1], (networks, self.layer.groups), self.dtype)
 
-    def sample(self, rng_key: Array, networks: int, coordinates: int = 1) -> Float[Array, "network q coordinate"]:
-        """Outputs (network, token, coordinate): scores redrawn for every network, shared by its coordinates."""
-        self._check_draws(rng_key, self.shape[0], networks=networks, coordinates=coordinates)
-        return jnp.concatenate([drawn.y for drawn in sampling.networks(self, rng_key, networks, coordinates)])
+    def with_inputs(self, rng_key: Array, networks: int) -> "Law":
+        """The law given the inputs of these networks: they are fixed, so it is the law itself."""
+        return self
 
-    def stream(self, rng_key: Array, networks: int, coordinates: int = 1) -> Iterator[sampling.Networks]:
-        """The draws of `sample` in parts that need little memory: outputs y, the scores p behind them, factors F of Sigma."""
-        self._check_draws(rng_key, 0, networks=networks, coordinates=coordinates)
-        self._check_draws(rng_key, self.shape[0], coordinates=coordinates)
-        return sampling.networks(self, rng_key, networks, coordinates)
+    def draw_variances(self, rng_key: Array, networks: int, token: int, keys: np.ndarray, bias: Array) -> Array:
+        """Conditional variances of one token that sees these keys, one a network."""
+        from hierattn import one_token  # builds on this file
 
-    def sample_scores(self, rng_key: Array, networks: int) -> Float[Array, "network H q k"]:
-        """Scores (network, head, query, key): those behind `sample` with the same key."""
-        self._check_draws(rng_key, self.layer.heads * math.prod(self.shape), networks=networks)
-        return jnp.concatenate([drawn.p for drawn in sampling.networks(self, rng_key, networks)])
-
-    def sample_Sigma(self, rng_key: Array, networks: int) -> Float[Array, "network q q"]:
-        """Conditional covariances Sigma (network, token, token): those behind `sample` with the same key."""
-        self._check_draws(rng_key, self.shape[0] ** 2, networks=networks)
-        return jnp.concatenate([drawn.F @ drawn.F.mT for drawn in sampling.networks(self, rng_key, networks)])
+        L_q, L_k = (jnp.asarray(L, self.dtype) for L in (self.L_q[token], self.L_k[keys]))
+        return one_token.from_factors(self.layer, rng_key, jnp.sum(L_q**2), L_k[..., None], bias, networks)
 
     def sample_given(self, rng_key: Array, p: Any, coordinates: int = 1) -> Float[Array, "network q coordinate"]:
         """Outputs of networks whose scores p (network, head, query, key) are given; with `sample_scores`, `sample` itself."""
         p = self._checked(p).astype(self.dtype)
         if p.ndim != 4:
             raise unusable("p", "scores (network, head, query, key)", f"shape {p.shape}")
-        self._check_draws(rng_key, self.shape[0], networks=p.shape[0], coordinates=coordinates)
-        return jnp.concatenate([drawn.y for drawn in sampling.networks(self, rng_key, len(p), coordinates, p)])
+        sampling.check_draws(self, rng_key, self.shape[0], networks=p.shape[0], coordinates=coordinates)
+        return jnp.concatenate([drawn.y for drawn in sampling.draw_networks(self, rng_key, len(p), coordinates, p)])
 
     def moments(self, token: int = 0, seed: int = 0) -> "Moments":
         """Variance and excess kurtosis of one token's outputs, each with its error."""
         from hierattn import moments  # builds on this file
 
         return moments.of_token(self, token, seed)
+
+    def marginal(self, token: int = 0, accuracy: float = 1e-7, seed: int = 0) -> "Marginal":
+        """The distribution of one token's outputs: pdf, cdf, sf, ppf, ... with errors; accuracy is that of pdf, over its peak."""
+        from hierattn import token_law  # builds on this file
+
+        return token_law.of_token(self, token, accuracy, seed)
 
     def joint_moments(self, tokens: list[int] | None = None, seed: int = 0) -> "JointMoments":
         """Mean and covariance of Sigma over (some) tokens, hence second and fourth moments of the outputs, with errors."""
@@ -248,16 +241,3 @@ class Law:
         if p.shape[-3:] != (self.layer.heads, *self.shape):
             raise unusable("p", f"shape (..., {self.layer.heads}, {self.shape[0]}, {self.shape[1]})", p.shape)
         return p if jnp.issubdtype(p.dtype, jnp.floating) else p.astype(self.dtype)
-
-    def _check_draws(self, rng_key: Any, each: int, **counts: Any) -> None:
-        """A key, counts that are positive, and no more draws of `each` numbers than one array may hold."""
-        shape_and_type = getattr(rng_key, "shape", None), str(getattr(rng_key, "dtype", None))
-        if shape_and_type != ((2,), "uint32") and not (shape_and_type[0] == () and shape_and_type[1].startswith("key<")):
-            raise unusable("rng_key", "a JAX random key", repr(rng_key), "use jax.random.key(0)")
-        for name, count in counts.items():
-            if not isinstance(count, (int, np.integer)) or isinstance(count, bool) or count < 1:
-                raise unusable(name, "a positive whole number", repr(count))
-        total = math.prod(map(int, counts.values())) * each * self.dtype.itemsize
-        if total > TOO_LARGE:
-            asked = " x ".join(f"{name} = {count}" for name, count in counts.items())
-            raise UnsafeInputError(f"{asked}: expected at most {TOO_LARGE:.2g} bytes, got {total:.2g}; use stream")

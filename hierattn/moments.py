@@ -13,14 +13,16 @@ adds (2 / n_H) E[u^2] to the variance of u, or its mixed terms for heads that sh
 
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from scipy.special import gammaincinv, ndtri
 
 from hierattn import independent, joint_moments, rqmc
 from hierattn.architecture import Architecture
-from hierattn.errors import unusable
 from hierattn.independent import MeanVariance
 from hierattn.law import Law
+from hierattn.one_token import bias_row, coupled, seen_keys
 
 PILOT = 2**21  # numbers spent on the choice between two ways to integrate
 ENOUGH_MEAN, ENOUGH_VARIANCE = 5e-5, 3e-3  # relative errors at which RQMC stops
@@ -46,10 +48,9 @@ class Row(NamedTuple):
 
 def of_token(law: Law, token: int = 0, seed: int = 0) -> Moments:
     """Variance and excess kurtosis of the outputs of one token."""
-    row, layer = _row(law, token), law.layer
+    row, layer = row_of(law, token), law.layer
     H, o, extra = layer.heads, layer.value_scale, 2 / layer.head_dim if layer.head_dim else 0.0
-    coupled = layer.group_size > 1 or (layer.rotary is not None and np.any(np.diag(row.K.diagonal()) != row.K))
-    if layer.head_dim is not None and coupled:  # the row's scores have more in common than a factor
+    if layer.head_dim is not None and coupled(layer, row.K):  # the row's scores have more in common than a factor
         mean, mean_error, covariance, covariance_error = (x.item() for x in joint_moments.of_tokens(law, [token], seed))
         return _moments(mean, mean_error, covariance, covariance_error, "RQMC")
     heads = [(q, *b) for q, b in zip((layer.score_scale * layer.score_factor).tolist(), row.bias.tolist(), strict=True)]
@@ -88,19 +89,16 @@ def _moments(E: float, E_error: float, V: float, V_error: float, method: str) ->
     return Moments(float(E), float(E_error), float(kurtosis), float(3 * V_error / E**2 + 2 * kurtosis * E_error / E), method)
 
 
-def _row(law: Law, token: int) -> Row:
-    s_q, s_k = law.shape
-    if not isinstance(token, (int, np.integer)) or isinstance(token, bool) or not 0 <= token < s_q:
-        raise unusable("token", f"a whole number from 0 to {s_q - 1}", repr(token))
-    keys = np.flatnonzero(law.layer.allowed(s_q, s_k)[token])
-    L_k, L_q = np.asarray(law.L_k, float), np.asarray(law.L_q, float)[token]
-    K = (L_k @ L_k.T)[np.ix_(keys, keys)]
+def row_of(law: Law, token: int) -> Row:
+    """What a token sees."""
+    keys = seen_keys(law, token)
+    xp: Any = jnp if any(isinstance(L, jax.core.Tracer) for L in (law.L_k, law.L_q)) else np
+    L_k, L_q = xp.asarray(law.L_k, float)[keys], xp.asarray(law.L_q, float)[token]
+    K = L_k @ L_k.T
     C = L_q @ L_q * K
     if law.layer.rotary is not None:
         C = C * np.cos(np.multiply.outer(np.subtract.outer(keys, keys), law.layer.rotary)).mean(axis=-1)
-    bias = np.zeros((s_q, s_k)) if law.layer.bias is None else law.layer.bias
-    bias = np.broadcast_to(bias, (law.layer.heads, s_q, s_k))[:, token, keys]
-    return Row(C, K, bias)
+    return Row(C, K, bias_row(law, token, keys))
 
 
 def _of_u(row: Row, layer: Architecture, q: float, bias: np.ndarray, seed: int) -> tuple[MeanVariance, str]:
@@ -113,7 +111,7 @@ def _of_u(row: Row, layer: Architecture, q: float, bias: np.ndarray, seed: int) 
     if not C.any() or len(K) == 1 or np.all(K[0, 0] == K):
         w = _softmax(bias)
         return MeanVariance(w @ K @ w, 0.0, 0.0, 0.0), "closed form"
-    (d, c, K_fits), (tau_squared, _, C_fits) = _diagonal_and_rest(K), _diagonal_and_rest(C)
+    (d, c, K_fits), (tau_squared, _, C_fits) = diagonal_and_rest(K), diagonal_and_rest(C)
     if len(K) == 2:
         tau_squared[:] = tau_squared.mean()  # of two scores only the difference counts
     if K_fits and C_fits and np.all(tau_squared > 0):
@@ -137,7 +135,7 @@ def _exponentials(p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return p, p.sum(axis=1)
 
 
-def _diagonal_and_rest(M: np.ndarray) -> tuple[np.ndarray, float, bool]:
+def diagonal_and_rest(M: np.ndarray) -> tuple[np.ndarray, float, bool]:
     """M = diag(d) + c with c the mean off the diagonal: d, c, and whether that is all of M."""
     c = (M.sum() - M.trace()) / (M.size - len(M))
     d = M.diagonal() - c
@@ -154,7 +152,7 @@ def _of_u_by_rqmc(K: np.ndarray, C: np.ndarray, bias: np.ndarray, n_H: int | Non
     values, vectors = np.linalg.eigh(centred)
     axes = vectors * np.sqrt(values.clip(0))
     tries = [_RowIntegral(K, axes[:, ::-1], bias, n_H)]
-    (d, c, _), (tau_squared, *_) = _diagonal_and_rest(K), _diagonal_and_rest(C)
+    (d, c, _), (tau_squared, *_) = diagonal_and_rest(K), diagonal_and_rest(C)
     tau = np.sqrt(tau_squared.clip(0))
     known = independent.moments(d, bias, tau)
     if known is not None:

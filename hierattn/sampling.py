@@ -1,23 +1,29 @@
-"""Drawing from a law part by part: `Law` is the face of this file.
+"""Drawing from a law part by part: what `Law` and `FiniteWidth` have in common.
 
 Scores are drawn in chunks of networks whose size depends on the law alone, and outputs in parts of a chunk, sized by their
 number of coordinates, with keys folded from (rng_key, chunk, part). So the first networks are the same however many are asked
 for, memory does not grow with their number, and nothing is compiled again for another one.
 """
 
+import math
 from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
+
+from hierattn.architecture import Architecture
+from hierattn.errors import UnsafeInputError, unusable
 
 if TYPE_CHECKING:
     from hierattn.law import Law
 
 CHUNK = 2**18  # scores drawn at once: they stay in the cache
 PART = 2**20  # normals drawn at once for outputs
+TOO_LARGE = 2**33  # bytes of one returned array
 
 
 class Networks(NamedTuple):
@@ -28,15 +34,71 @@ class Networks(NamedTuple):
     y: Float[Array, "network q coordinate"]
 
 
-def networks(law: "Law", rng_key: Array, number: int, coordinates: int = 1, given: Array | None = None) -> Iterator[Networks]:
+class Sampled:
+    """A law of networks that can be drawn from: a layer, its (queries, keys), a dtype, and inputs, fixed or random."""
+
+    layer: Architecture
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(queries, keys)."""
+        raise NotImplementedError
+
+    @property
+    def dtype(self) -> Any:
+        """What draws are computed in."""
+        raise NotImplementedError
+
+    def with_inputs(self, rng_key: Array, networks: int) -> "Law":
+        """The law given the inputs of these networks."""
+        raise NotImplementedError
+
+    def draw_variances(self, rng_key: Array, networks: int, token: int, keys: np.ndarray, bias: Array) -> Array:
+        """Conditional variances of one token that sees these keys, one a network."""
+        raise NotImplementedError
+
+    def sample(self, rng_key: Array, networks: int, coordinates: int = 1) -> Float[Array, "network q coordinate"]:
+        """Outputs (network, token, coordinate): scores redrawn for every network, shared by its coordinates."""
+        check_draws(self, rng_key, self.shape[0], networks=networks, coordinates=coordinates)
+        return jnp.concatenate([drawn.y for drawn in draw_networks(self, rng_key, networks, coordinates)])
+
+    def stream(self, rng_key: Array, networks: int, coordinates: int = 1) -> Iterator[Networks]:
+        """The draws of `sample` in parts that need little memory: outputs y, the scores p behind them, factors F of Sigma."""
+        check_draws(self, rng_key, 0, networks=networks, coordinates=coordinates)
+        check_draws(self, rng_key, self.shape[0], coordinates=coordinates)
+        return draw_networks(self, rng_key, networks, coordinates)
+
+    def sample_scores(self, rng_key: Array, networks: int) -> Float[Array, "network H q k"]:
+        """Scores (network, head, query, key): those behind `sample` with the same key."""
+        check_draws(self, rng_key, self.layer.heads * math.prod(self.shape), networks=networks)
+        return jnp.concatenate([drawn.p for drawn in draw_networks(self, rng_key, networks)])
+
+    def sample_Sigma(self, rng_key: Array, networks: int) -> Float[Array, "network q q"]:
+        """Conditional covariances Sigma (network, token, token): those behind `sample` with the same key."""
+        check_draws(self, rng_key, self.shape[0] ** 2, networks=networks)
+        return jnp.concatenate([drawn.F @ drawn.F.mT for drawn in draw_networks(self, rng_key, networks)])
+
+
+    def sample_variances(self, rng_key: Array, networks: int, token: int = 0) -> Float[Array, " network"]:
+        """Conditional variances v = Sigma_ii of one token, by a shortcut that draws nothing else (so not those of `sample`)."""
+        from hierattn import one_token  # builds on this file
+
+        check_draws(self, rng_key, 1, networks=networks)
+        return jnp.concatenate(list(one_token.stream(self, rng_key, networks, token)))
+
+
+def draw_networks(
+    law: Sampled, rng_key: Array, number: int, coordinates: int = 1, given: Array | None = None
+) -> Iterator[Networks]:
     """All networks in order, a part at a time; with the given scores if there are any."""
     waves = 1 if law.layer.rotary is None else 2 * law.layer.rotary.shape[0]
-    chunk = _power_of_two(CHUNK // (law.layer.heads * law.shape[0] * law.shape[1] * waves))
-    part = min(chunk, _power_of_two(PART // (law.layer.heads * law.L_k.shape[-1] * coordinates)))
+    chunk = power_of_two(CHUNK // (law.layer.heads * law.shape[0] * law.shape[1] * waves))
+    part = min(chunk, power_of_two(PART // (law.layer.heads * law.shape[1] * coordinates)))
     for start in range(0, number, chunk):
         c = start // chunk
-        p = draw_scores(law, rng_key, c, chunk) if given is None else _chunk_of(given, c, chunk)
-        F = draw_factors(law, rng_key, c, p)
+        law_c = law.with_inputs(key_of(rng_key, c, 3), chunk)
+        p = draw_scores(law_c, rng_key, c, chunk) if given is None else _chunk_of(given, c, chunk)
+        F = draw_factors(law_c, rng_key, c, p)
         for first in range(start, min(start + chunk, number), part):
             drawn = draw_outputs(rng_key, c, p, F, (first - start) // part, part, coordinates)
             yield drawn if number - first >= part else jax.tree.map(lambda x: x[: number - first], drawn)  # noqa: B023
@@ -45,26 +107,26 @@ def networks(law: "Law", rng_key: Array, number: int, coordinates: int = 1, give
 @partial(jax.jit, static_argnames=("chunk",))
 def draw_scores(law: "Law", rng_key: Array, c: Any, chunk: int) -> Float[Array, "network H q k"]:
     """Scores of the networks of chunk c."""
-    return law.scores_from(*law.sample_base(_key(rng_key, c, 0), chunk))
+    return law.scores_from(*law.sample_base(key_of(rng_key, c, 0), chunk))
 
 
 @jax.jit
 def draw_factors(law: "Law", rng_key: Array, c: Any, p: Array) -> Float[Array, "network q Hr"]:
     """Factors of Sigma for the networks of chunk c, whose scores are p."""
-    return law.factor(p, law.sample_values(_key(rng_key, c, 1), len(p)))
+    return law.factor(p, law.sample_values(key_of(rng_key, c, 1), len(p)))
 
 
 @partial(jax.jit, static_argnames=("part", "coordinates"))
 def draw_outputs(rng_key: Array, c: Any, p: Array, F: Array, j: Any, part: int, coordinates: int) -> Networks:
     """Part j of chunk c, with its outputs."""
     p, F = (jax.lax.dynamic_slice_in_dim(x, j * part, part) for x in (p, F))
-    key = jax.random.fold_in(_key(rng_key, c, 2), j)
+    key = jax.random.fold_in(key_of(rng_key, c, 2), j)
     return Networks(p, F, F @ jax.random.normal(key, (part, F.shape[-1], coordinates), F.dtype))
 
 
-def _key(rng_key: Array, c: Any, purpose: int) -> Array:
-    """A chunk's key for scores (0), values (1) or outputs (2)."""
-    return jax.random.split(jax.random.fold_in(rng_key, c), 3)[purpose]
+def key_of(rng_key: Array, c: Any, purpose: int) -> Array:
+    """A chunk's key for scores (0), values (1), outputs (2) or inputs (3)."""
+    return jax.random.split(jax.random.fold_in(rng_key, c), 4)[purpose]
 
 
 def _chunk_of(given: Array, c: int, chunk: int) -> Array:
@@ -73,5 +135,20 @@ def _chunk_of(given: Array, c: int, chunk: int) -> Array:
     return jnp.pad(p, [(0, chunk - len(p)), (0, 0), (0, 0), (0, 0)])
 
 
-def _power_of_two(x: int) -> int:
+def power_of_two(x: int) -> int:
+    """The largest power of two up to x; 1 at least."""
     return 1 << max(x.bit_length() - 1, 0)
+
+
+def check_draws(law: Sampled, rng_key: Any, each: int, **counts: Any) -> None:
+    """A key, counts that are positive, and no more draws of `each` numbers than one array may hold."""
+    shape_and_type = getattr(rng_key, "shape", None), str(getattr(rng_key, "dtype", None))
+    if shape_and_type != ((2,), "uint32") and not (shape_and_type[0] == () and shape_and_type[1].startswith("key<")):
+        raise unusable("rng_key", "a JAX random key", repr(rng_key), "use jax.random.key(0)")
+    for name, count in counts.items():
+        if not isinstance(count, (int, np.integer)) or isinstance(count, bool) or count < 1:
+            raise unusable(name, "a positive whole number", repr(count))
+    total = math.prod(map(int, counts.values())) * each * law.dtype.itemsize
+    if total > TOO_LARGE:
+        asked = " x ".join(f"{name} = {count}" for name, count in counts.items())
+        raise UnsafeInputError(f"{asked}: expected at most {TOO_LARGE:.2g} bytes, got {total:.2g}; use stream")

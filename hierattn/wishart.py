@@ -46,3 +46,40 @@ def bartlett(rng_key: Array, df: int, size: int, batch: tuple[int, ...], dtype: 
     diagonal = jnp.sqrt(chi_square(key_diagonal, np.asarray(df - np.arange(r), dtype), (*batch, r)))
     below = jnp.tril(jax.random.normal(key_below, (*batch, size, r), dtype), -1)
     return below + diagonal[..., None, :] * jnp.eye(size, r, dtype=dtype)
+
+
+def bartlett_last(rng_key: Array, df: int, size: int, networks: int, dtype: Any) -> Float[Array, "size r {networks}"]:
+    """As `bartlett`, with the networks on the last axis: where small matrices are computed with entry by entry."""
+    r = min(df, size)
+    key_diagonal, key_below = jax.random.split(rng_key)
+    diagonal = jnp.sqrt(chi_square(key_diagonal, np.asarray(df - np.arange(r), dtype)[:, None], (r, networks)))
+    i, j = np.tril_indices(size, -1, r)
+    below = jax.random.normal(key_below, (len(i), networks), dtype)
+    place = np.zeros((size, r), int)  # where in (zero, diagonal, below) an entry is found
+    place[np.arange(r), np.arange(r)] = 1 + np.arange(r)
+    place[i, j] = 1 + r + np.arange(len(i))
+    return jnp.concatenate([jnp.zeros((1, networks), dtype), diagonal, below])[place]
+
+
+def cholesky_last(G: Float[Array, "s s network"]) -> Float[Array, "s s network"]:
+    """L with L L' = G for positive semidefinite G, networks on the last axis.
+
+    A column whose pivot is rounding of zero (a token that is zero, or in the span of those before it) is zero: nothing is NaN
+    and G is met to rounding.
+    """
+    s = G.shape[0]
+    smallest = 4 * s * jnp.finfo(G.dtype).eps * jnp.diagonal(G).T
+
+    def column(k: Any, state: tuple) -> tuple:
+        rest, L = state
+        pivot = rest[k, k]
+        safe = pivot > smallest[k]
+        below = jnp.where(jnp.arange(s)[:, None] >= k, rest[:, k], 0) * jnp.where(safe, jax.lax.rsqrt(pivot), 0)
+        return rest - below[:, None] * below[None], L.at[:, k].set(below)
+
+    if s > 8:
+        return jax.lax.fori_loop(0, s, column, (G, jnp.zeros_like(G)))[1]
+    state = G, jnp.zeros_like(G)
+    for k in range(s):
+        state = column(k, state)
+    return state[1]

@@ -1,0 +1,114 @@
+"""The law at finite width: exact, without a single weight (THEORY section 5).
+
+Gaussian weights see the inputs only through their Gram matrix G = X X' / n. So a network of width n is a draw of G, followed by
+the law of finite head_dim given K = G: `FiniteWidth` draws G for the paper's random inputs, `given_inputs` takes X as it is.
+
+    G = r W / n,    r ~ chi2_n / n,  W ~ Wishart_n(I)              inputs with phi(x) = x: cost independent of n
+    G = X X' / n,   columns of X i.i.d. phi(sqrt(r) xi)             any other phi: columns are streamed, n x n matrices never made
+"""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from hierattn import kernels, one_token
+from hierattn.architecture import Architecture
+from hierattn.inputs import RandomInputs
+from hierattn.law import Law
+from hierattn.marginal import Marginal, from_draws
+from hierattn.sampling import Sampled
+from hierattn.wishart import bartlett_last, cholesky_last, chi_square
+
+BLOCK = 2**19  # entries of X held at once: they stay in the cache
+
+
+class FiniteWidth(Sampled):
+    """The exact law of `layer` in networks of finite width with random inputs; `limit` is what it tends to.
+
+    An infinite head_dim becomes the width, as in the paper. Draws like a `Law`.
+    """
+
+    def __init__(self, layer: Architecture, inputs: RandomInputs) -> None:
+        K = kernels.activation(inputs.activation, inputs.tokens)
+        K_q = None if inputs.queries is None else kernels.activation(inputs.activation, inputs.queries)
+        self.limit = Law(layer, K, K_q)
+        self.layer, self.inputs = layer.at_width(inputs.width), inputs
+
+    def __repr__(self) -> str:
+        H, n_H, n, s = self.layer.heads, self.layer.head_dim, self.inputs.width, self.inputs.tokens
+        return f"FiniteWidth(width={n}, heads={H}, head_dim={n_H}, tokens={s}, scaling={self.layer.scaling!r})"
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(queries, keys)."""
+        return self.inputs.shape
+
+    @property
+    def dtype(self) -> Any:
+        """JAX's default floating-point type."""
+        return jnp.zeros(()).dtype
+
+    def with_inputs(self, rng_key: Array, networks: int) -> Law:
+        """The law given inputs drawn for these networks: a batch of factors L of G = L L'."""
+        sizes = (self.inputs.tokens,) if self.inputs.queries is None else self.shape
+        factors = [jnp.moveaxis(L, -1, 0) for L in gram_factors(rng_key, self.inputs, sizes, networks)]
+        return Law.from_factors(self.layer, factors[-1], factors[0])
+
+    def marginal(self, token: int = 0, networks: int = 2**20, seed: int = 0) -> Marginal:
+        """The distribution of one token's outputs by Monte Carlo over this many networks: pdf, cdf, ppf, ... with errors."""
+        return from_draws(self, token, networks, seed)
+
+    def draw_variances(self, rng_key: Array, networks: int, token: int, keys: np.ndarray, bias: Array) -> Array:
+        """Conditional variances of one token that sees these keys, one a network; tokens are exchangeable."""
+        m, cross = len(keys), self.inputs.queries is not None
+        own = None if cross or token not in keys else int(np.searchsorted(keys, token))
+        if self.inputs.linear and self.layer.heads < m:
+            return one_token.from_wide_inputs(self.layer, rng_key, self.inputs.width, m, own, bias, networks)
+        key_G, key_heads = jax.random.split(rng_key)
+        if own is None:  # the token is no key of its own: it comes before them, in a block of its own where queries are others
+            factors = gram_factors(key_G, self.inputs, (1, m) if cross else (1 + m,), networks)
+            G_ii, L = jnp.sum(factors[0][0] ** 2, axis=0), factors[1] if cross else factors[0][1:]
+        else:
+            (L,) = gram_factors(key_G, self.inputs, (m,), networks)
+            G_ii = jnp.sum(L[own] ** 2, axis=0)
+        return one_token.from_factors(self.layer, key_heads, G_ii, L, bias, networks)
+
+
+def given_inputs(layer: Architecture, X: Any, X_q: Any = None) -> Law:
+    """The exact law of networks with inputs X (tokens, width): that of finite head_dim with K = X X' / n."""
+    K = kernels.from_inputs(X)
+    return Law(layer.at_width(np.shape(X)[-1]), K, None if X_q is None else kernels.from_inputs(X_q))
+
+
+@partial(jax.jit, static_argnames=("inputs", "sizes", "networks"))
+def gram_factors(
+    rng_key: Array, inputs: RandomInputs, sizes: tuple[int, ...], networks: int
+) -> tuple[Float[Array, "_ _ {networks}"], ...]:
+    """Factors L (token, r, network) of the Gram matrices of blocks of tokens, which have only the scale r in common."""
+    key_r, key_G = jax.random.split(rng_key)
+    n, dtype = inputs.width, jnp.zeros(()).dtype
+    root_r = jnp.sqrt(chi_square(key_r, np.asarray(n, dtype), (networks,)) / n)
+    if inputs.linear:
+        keys = jax.random.split(key_G, len(sizes))
+        return tuple(root_r * n**-0.5 * bartlett_last(k, n, size, networks, dtype) for k, size in zip(keys, sizes, strict=True))
+    G, ends = _streamed_gram(key_G, inputs, root_r, sum(sizes)), np.cumsum((0, *sizes))
+    return tuple(cholesky_last(G[a:b, a:b]) for a, b in zip(ends[:-1], ends[1:], strict=True))
+
+
+def _streamed_gram(rng_key: Array, inputs: RandomInputs, root_r: Array, tokens: int) -> Float[Array, "s s network"]:
+    """X X' / n from the columns of X, a block at a time."""
+    n, networks = inputs.width, root_r.shape[0]
+    block = max(1, min(n, BLOCK // (tokens * networks)))
+
+    def add(i: Any, G: Array, columns: int) -> Array:
+        xi = jax.random.normal(jax.random.fold_in(rng_key, i), (columns, tokens, networks), root_r.dtype)
+        x = inputs.phi(root_r * xi)
+        return jax.lax.fori_loop(0, columns, lambda c, G: G + x[c][:, None] * x[c], G)
+
+    G = jnp.zeros((tokens, tokens, networks), root_r.dtype)
+    G = jax.lax.fori_loop(0, n // block, partial(add, columns=block), G)
+    return (add(n // block, G, n % block) if n % block else G) / n

@@ -1,0 +1,285 @@
+"""One token's outputs as a distribution: a Gaussian scale mixture y ~ N(0, v) (THEORY section 4).
+
+    f(y) = E[N(y; 0, v)],    sf(y) = E[Phi(-y / sqrt v)],    E[y^2k] = (2k - 1)!! E[v^k]
+
+The law of v is a few nodes (`mixtures`), found several times by rules that differ; what they disagree on is the error. Averages
+of Gaussians over v, never a density estimate of y. All in float64, and differentiable in whatever the nodes were made of.
+"""
+
+import math
+from collections.abc import Callable
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jax.scipy.special import gammaln, log_ndtr, logsumexp, ndtr, ndtri
+from jaxtyping import Array, Float
+
+from hierattn import mixtures, rqmc
+from hierattn.errors import unusable
+from hierattn.mixtures import Nodes
+
+if TYPE_CHECKING:
+    from hierattn.sampling import Sampled
+
+BATCHES = 16  # of drawn networks
+BIN = 1 / 512  # width of bins in log v for drawn variances
+LOWEST, HIGHEST = -80, 60  # log v that bins can hold
+
+
+def in_float64(function: Callable) -> Callable:
+    """Run in float64 and leave JAX's setting as it was; arrays come back as NumPy's, unless they are being traced."""
+
+    @wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        with jax.enable_x64(True):
+            result = function(*args, **kwargs)
+        return jax.tree.map(lambda x: np.asarray(x)[()] if isinstance(x, jax.Array) and not isinstance(x, Tracer) else x, result)
+
+    return wrapped
+
+
+class Marginal(NamedTuple):
+    """The distribution of one token's outputs.
+
+    nodes   log v and weights, one row a rule; the first is used, the others tell its error
+    method  "closed form", "quadrature" (a finer and a coarser rule), "RQMC" or "Monte Carlo" (all parts, then all but one)
+    v_max   the largest v there can be (infinite where there is none)
+    """
+
+    nodes: Nodes
+    method: str
+    v_max: Any = math.inf
+
+    @in_float64
+    def pdf(self, y: Any) -> Float[Array, "..."]:
+        """Density."""
+        return self._evaluate(_pdf, y)[0]
+
+    @in_float64
+    def logpdf(self, y: Any) -> Float[Array, "..."]:
+        """Logarithm of the density."""
+        return self._evaluate(_logpdf, y)[0]
+
+    @in_float64
+    def cdf(self, y: Any) -> Float[Array, "..."]:
+        """P(y_i <= y)."""
+        return self._evaluate(_cdf, y)[0]
+
+    @in_float64
+    def sf(self, y: Any) -> Float[Array, "..."]:
+        """P(y_i > y)."""
+        return self._evaluate(_sf, y)[0]
+
+    @in_float64
+    def logsf(self, y: Any) -> Float[Array, "..."]:
+        """log P(y_i > y), far into the tail."""
+        return self._evaluate(_logsf, y)[0]
+
+    @in_float64
+    def ppf(self, q: Any) -> Float[Array, "..."]:
+        """The quantile: cdf(ppf(q)) = q. Near q = 1 use isf."""
+        return self._evaluate(_ppf, _probability(q, "q"))[0]
+
+    @in_float64
+    def isf(self, p: Any) -> Float[Array, "..."]:
+        """The value exceeded with probability p, however small: sf(isf(p)) = p."""
+        return self._evaluate(_isf, _probability(p, "p"))[0]
+
+    @in_float64
+    def moment(self, k: int) -> Float[Array, ""]:
+        """E[y^k]; zero for odd k."""
+        if not isinstance(k, (int, np.integer)) or k < 0:
+            raise unusable("k", "a whole number that is not negative", repr(k))
+        return self._evaluate(_moment, k)[0]
+
+    @property
+    def variance(self) -> Float[Array, ""]:
+        """E[y^2] = E[v]."""
+        return self.moment(2)
+
+    @property
+    @in_float64
+    def excess_kurtosis(self) -> Float[Array, ""]:
+        """3 Var(v) / E[v]^2."""
+        return self._evaluate(_excess_kurtosis, None)[0]
+
+    def tail_bound(self, t: Any) -> Float[Array, "..."]:
+        """2 Phi(-t / sqrt(v_max)), which P(|y_i| > t) never exceeds."""
+        if math.isinf(self.v_max):
+            remedy = "a bound exists at infinite head_dim with softmax and given inputs"
+            raise unusable("tail_bound", "a law with bounded conditional variance", "one without", remedy)
+        with jax.enable_x64(True):
+            return jnp.minimum(2 * ndtr(-jnp.asarray(t, float) / jnp.sqrt(self.v_max)), 1.0)
+
+    @in_float64
+    def error(self, function: str, at: Any = None) -> Float[Array, "..."]:
+        """The error of pdf, logpdf, cdf, sf, logsf, ppf, isf (at a point), moment (of an order), or excess_kurtosis.
+
+        By quadrature, the difference to a coarser rule; else four standard errors, by the jackknife over independent parts.
+        """
+        if function not in FUNCTIONS:
+            raise unusable("function", "one of " + ", ".join(FUNCTIONS), repr(function))
+        rows = self._evaluate(FUNCTIONS[function], at)
+        if self.method in ("closed form", "quadrature"):
+            return jnp.abs(rows[0] - rows[-1])
+        return rqmc.COVER * jackknife_error(rows[1:])
+
+    def density_error(self) -> float:
+        """The largest error of the density, relative to its peak."""
+        with jax.enable_x64(True):
+            y = np.linspace(0, 8, 81) * np.sqrt(self.variance)
+            return float(self.error("pdf", y).max() / self.pdf(0.0))
+
+    def _evaluate(self, function: Callable, at: Any) -> Float[Array, "row ..."]:
+        """A function of one row of nodes, for every row."""
+        return _for_every_row(function, self.nodes, None if at is None else jnp.asarray(at, float))
+
+
+def jackknife_error(rows: Any) -> Any:
+    """Standard error of an estimate from its values without each one of R equal parts."""
+    return rows.std(axis=0, ddof=1) * (len(rows) - 1) * len(rows) ** -0.5
+
+
+@partial(jax.jit, static_argnums=0)
+def _for_every_row(function: Callable, nodes: Nodes, at: Any) -> Array:
+    return jax.vmap(lambda x, w: function(Nodes(x, w), at))(*nodes)
+
+
+@in_float64
+def from_draws(law: "Sampled", token: int = 0, networks: int = 2**20, seed: int = 0, advance: Any = None) -> Marginal:
+    """The distribution by Monte Carlo: conditional variances drawn in batches, of which only bins are kept."""
+    from hierattn import one_token
+
+    if not isinstance(networks, (int, np.integer)) or networks < 2 * BATCHES:
+        raise unusable("networks", f"a whole number of at least {2 * BATCHES}", repr(networks))
+    size, bins = int(networks) // BATCHES, np.zeros((BATCHES, 3, round((HIGHEST - LOWEST) / BIN)))
+    seen = 0
+    with jax.enable_x64(False):
+        for v in one_token.stream(law, jax.random.key(seed), size * BATCHES, token):
+            drawn = np.asarray(v, float)
+            for batch, part in _batches_of(seen, drawn, size):
+                _count(bins[batch], part)
+            seen += len(drawn)
+            if advance is not None:
+                advance(len(drawn))
+    rows = [_from_bins(bins.sum(axis=0) - left_out) for left_out in (0, *bins)]
+    return Marginal(mixtures.stack(rows), "Monte Carlo")
+
+
+def _batches_of(seen: int, drawn: np.ndarray, size: int) -> list[tuple[int, np.ndarray]]:
+    """Cut draws, of which `seen` came before, at the ends of batches."""
+    first, last = seen // size, (seen + len(drawn) - 1) // size
+    cuts = [(b, max(b * size - seen, 0), (b + 1) * size - seen) for b in range(first, last + 1)]
+    return [(b, drawn[start:end]) for b, start, end in cuts]
+
+
+def _count(bins: np.ndarray, v: np.ndarray) -> None:
+    """Add to a batch's bins of log v: numbers, and first and second moments about the bins' centres."""
+    if not np.all(v > 0):
+        raise unusable("outputs", "a token whose conditional variance is positive", "one that is zero in some networks")
+    x = (np.log(v) - LOWEST) / BIN
+    index = x.astype(int)
+    within = x - index - 0.5
+    for k in range(3):
+        bins[k] += np.bincount(index, within**k if k else None, minlength=bins.shape[1])
+
+
+def _from_bins(bins: np.ndarray) -> Nodes:
+    full = np.flatnonzero(bins[0])
+    mass, mean, square = bins[0, full], bins[1, full] / bins[0, full], bins[2, full] / bins[0, full]
+    sd = np.sqrt((square - mean**2).clip(0))
+    centre = full + 0.5 + mean
+    x = LOWEST + BIN * np.concatenate([centre - sd, centre + sd])
+    w = np.tile(mass, 2) / (2 * mass.sum())
+    room = 1 << int(len(x) - 1).bit_length()  # few shapes: few compilations
+    return mixtures.compress(jnp.asarray(np.pad(x, (0, room - len(x)), mode="edge")), jnp.asarray(np.pad(w, (0, room - len(w)))))
+
+
+def _probability(p: Any, name: str) -> Any:
+    if isinstance(p, Tracer) or np.all((np.asarray(p) > 0) & (np.asarray(p) < 1)):
+        return p
+    raise unusable(name, "probabilities between 0 and 1", p)
+
+
+def _log_terms(nodes: Nodes, y: Array) -> tuple[Array, Array]:
+    """Standardised |y|-sided arguments y / sqrt(v) and log weights, nodes on the last axis; empty nodes weigh nothing."""
+    log_w = jnp.where(nodes.w > 0, jnp.log(jnp.where(nodes.w > 0, nodes.w, 1)), -jnp.inf)
+    return y[..., None] * jnp.exp(-nodes.x / 2), log_w
+
+
+def _logpdf(nodes: Nodes, y: Array) -> Array:
+    z, log_w = _log_terms(nodes, y)
+    return logsumexp(log_w - (z**2 + nodes.x + math.log(2 * math.pi)) / 2, axis=-1)
+
+
+def _pdf(nodes: Nodes, y: Array) -> Array:
+    return jnp.exp(_logpdf(nodes, y))
+
+
+def _cdf(nodes: Nodes, y: Array) -> Array:
+    return _sf(nodes, -y)
+
+
+def _sf(nodes: Nodes, y: Array) -> Array:
+    return jnp.sum(nodes.w * ndtr(-_log_terms(nodes, y)[0]), axis=-1)
+
+
+def _logsf(nodes: Nodes, y: Array) -> Array:
+    z, log_w = _log_terms(nodes, y)
+    return logsumexp(log_w + log_ndtr(-z), axis=-1)
+
+
+def _ppf(nodes: Nodes, q: Array) -> Array:
+    return jnp.where(q < 0.5, -1, 1) * _isf_of_tail(nodes, jnp.minimum(q, 1 - q))
+
+
+def _isf(nodes: Nodes, p: Array) -> Array:
+    return jnp.where(p > 0.5, -1, 1) * _isf_of_tail(nodes, jnp.minimum(p, 1 - p))
+
+
+def _isf_of_tail(nodes: Nodes, p: Array) -> Array:
+    """For p <= 1/2: bisection between the quantiles of the narrowest and the widest Gaussian, then one step of Newton's
+    method, which makes it differentiable."""
+    still = jax.lax.stop_gradient(nodes)
+    log_p = jnp.log(jax.lax.stop_gradient(p))
+    widths = jnp.where(still.w > 0, still.x, jnp.nan)
+    low, high = (-ndtri(jax.lax.stop_gradient(p)) * jnp.exp(x / 2) for x in (jnp.nanmin(widths), jnp.nanmax(widths)))
+
+    def halve(_: Array, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+        low, high = ends
+        middle = (low + high) / 2
+        beyond = _logsf(still, middle) > log_p
+        return jnp.where(beyond, middle, low), jnp.where(beyond, high, middle)
+
+    low, high = jax.lax.fori_loop(0, 50, halve, (low, high))
+    y = (low + high) / 2
+    slope = -jnp.exp(_logpdf(still, y) - _logsf(still, y))
+    return y - (_logsf(nodes, y) - jnp.log(p)) / slope
+
+
+def _moment(nodes: Nodes, k: Array) -> Array:
+    odd_numbers = jnp.exp(gammaln(k + 1) - gammaln(k / 2 + 1)) * 2 ** (-k / 2)  # (k - 1)!!
+    return jnp.where(k % 2, 0, odd_numbers * jnp.sum(nodes.w * jnp.exp(k / 2 * nodes.x)))
+
+
+def _excess_kurtosis(nodes: Nodes, _: None) -> Array:
+    v = jnp.exp(nodes.x)
+    mean = jnp.sum(nodes.w * v)
+    return 3 * jnp.sum(nodes.w * (v / mean - 1) ** 2)
+
+
+FUNCTIONS = {
+    "pdf": _pdf,
+    "logpdf": _logpdf,
+    "cdf": _cdf,
+    "sf": _sf,
+    "logsf": _logsf,
+    "ppf": _ppf,
+    "isf": _isf,
+    "moment": _moment,
+    "excess_kurtosis": _excess_kurtosis,
+}
