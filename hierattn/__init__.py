@@ -1,11 +1,14 @@
 """hierattn: the infinite-width law of attention as an explicit hierarchical generative model.
 
-The law's flow:        inputs -> K -> law (kappa, kappa') -> generative model -> sample, moments
+The law's flow:        inputs -> K -> law (kappa, kappa') -> generative model -> sample, moments, marginal
+The network's flow:    inputs -> X -> a finite network, weight by weight -> outputs;    both -> compare
 
     import hierattn as ha
     layer = ha.Architecture(heads=2)
     law = ha.Law(layer, ha.kernels.activation("relu", tokens=4))
     y = law.sample(rng_key, networks=1000, coordinates=16)      # (network, token, coordinate)
+    m = law.marginal(token=0)                                   # pdf, cdf, ppf, sf, ...
+    ha.compare(layer, width=256)                                # finite networks against the law
 
 Names are loaded when they are first used, so that importing the package is quick and has no side effects.
 """
@@ -14,24 +17,36 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hierattn import activations, distributions, kernels
+    from hierattn import activations, distributions, kernels, network
     from hierattn.architecture import Architecture, rotary_frequencies, sequence_mask
+    from hierattn.collapsed import FiniteWidth, given_inputs
+    from hierattn.comparison import against_gaussian, compare, compare_outputs
     from hierattn.errors import InputError, UnsafeInputError
+    from hierattn.inputs import RandomInputs
     from hierattn.joint_moments import JointMoments
     from hierattn.law import Law
+    from hierattn.marginal import Marginal
     from hierattn.moments import Moments
 
 __version__ = "0.1.0"
 __all__ = [
     "Architecture",
+    "FiniteWidth",
     "InputError",
     "JointMoments",
     "Law",
+    "Marginal",
     "Moments",
+    "RandomInputs",
     "UnsafeInputError",
     "activations",
+    "against_gaussian",
+    "compare",
+    "compare_outputs",
     "distributions",
+    "given_inputs",
     "kernels",
+    "network",
     "rotary_frequencies",
     "sequence_mask",
 ]
@@ -42,7 +57,14 @@ _HOMES = {
     "sequence_mask": "architecture",
     "InputError": "errors",
     "UnsafeInputError": "errors",
+    "FiniteWidth": "collapsed",
+    "given_inputs": "collapsed",
+    "against_gaussian": "comparison",
+    "compare": "comparison",
+    "compare_outputs": "comparison",
+    "RandomInputs": "inputs",
     "Law": "law",
+    "Marginal": "marginal",
     "JointMoments": "joint_moments",
     "Moments": "moments",
 }

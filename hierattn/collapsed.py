@@ -3,11 +3,12 @@
 Gaussian weights see the inputs only through their Gram matrix G = X X' / n. So a network of width n is a draw of G, followed by
 the law of finite head_dim given K = G: `FiniteWidth` draws G for the paper's random inputs, `given_inputs` takes X as it is.
 
-    G = r W / n,    r ~ chi2_n / n,  W ~ Wishart_n(I)              inputs with phi(x) = x: cost independent of n
-    G = X X' / n,   columns of X i.i.d. phi(sqrt(r) xi)             any other phi: columns are streamed, n x n matrices never made
+    G = r W / n,    r ~ chi2_n / n,  W ~ Wishart_n(I)      inputs with phi(x) = x: cost independent of n
+    G = X X' / n,   columns of X i.i.d. phi(sqrt(r) xi)    any other phi: columns are streamed, n x n matrices never made
 """
 
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import jax
@@ -21,21 +22,23 @@ from hierattn.inputs import RandomInputs
 from hierattn.law import Law
 from hierattn.marginal import Marginal, from_draws
 from hierattn.sampling import Sampled
-from hierattn.wishart import bartlett_last, cholesky_last, chi_square
+from hierattn.wishart import bartlett_last, chi_square, cholesky_last
 
 BLOCK = 2**19  # entries of X held at once: they stay in the cache
 
 
 class FiniteWidth(Sampled):
-    """The exact law of `layer` in networks of finite width with random inputs; `limit` is what it tends to.
+    """The exact law of `layer` in networks of finite width with random inputs. Draws like a `Law`.
 
-    An infinite head_dim becomes the width, as in the paper. Draws like a `Law`.
+    An infinite head_dim becomes the width, as in the paper. Two laws to compare with: `fixed_head_dim`, where only the width
+    goes to infinity, and `limit`, where head_dim does too.
     """
 
     def __init__(self, layer: Architecture, inputs: RandomInputs) -> None:
         K = kernels.activation(inputs.activation, inputs.tokens)
         K_q = None if inputs.queries is None else kernels.activation(inputs.activation, inputs.queries)
-        self.limit = Law(layer, K, K_q)
+        self.fixed_head_dim = Law(layer, K, K_q)
+        self.limit = self.fixed_head_dim.with_infinite_head_dim()
         self.layer, self.inputs = layer.at_width(inputs.width), inputs
 
     def __repr__(self) -> str:
@@ -96,7 +99,7 @@ def gram_factors(
         keys = jax.random.split(key_G, len(sizes))
         return tuple(root_r * n**-0.5 * bartlett_last(k, n, size, networks, dtype) for k, size in zip(keys, sizes, strict=True))
     G, ends = _streamed_gram(key_G, inputs, root_r, sum(sizes)), np.cumsum((0, *sizes))
-    return tuple(cholesky_last(G[a:b, a:b]) for a, b in zip(ends[:-1], ends[1:], strict=True))
+    return tuple(cholesky_last(G[a:b, a:b]) for a, b in pairwise(ends))
 
 
 def _streamed_gram(rng_key: Array, inputs: RandomInputs, root_r: Array, tokens: int) -> Float[Array, "s s network"]:

@@ -200,7 +200,7 @@ class Law(sampling.Sampled):
         return moments.of_token(self, token, seed)
 
     def marginal(self, token: int = 0, accuracy: float = 1e-7, seed: int = 0) -> "Marginal":
-        """The distribution of one token's outputs: pdf, cdf, sf, ppf, ... with errors; accuracy is that of pdf, over its peak."""
+        """The distribution of one token's outputs: pdf, cdf, sf, ppf, ... with errors; pdf to accuracy x its peak."""
         from hierattn import token_law  # builds on this file
 
         return token_law.of_token(self, token, accuracy, seed)

@@ -37,7 +37,9 @@ def in_float64(function: Callable) -> Callable:
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         with jax.enable_x64(True):
             result = function(*args, **kwargs)
-        return jax.tree.map(lambda x: np.asarray(x)[()] if isinstance(x, jax.Array) and not isinstance(x, Tracer) else x, result)
+        return jax.tree.map(
+            lambda x: np.asarray(x)[()] if isinstance(x, jax.Array) and not isinstance(x, Tracer) else x, result
+        )
 
     return wrapped
 
@@ -76,7 +78,7 @@ class Marginal(NamedTuple):
 
     @in_float64
     def logsf(self, y: Any) -> Float[Array, "..."]:
-        """log P(y_i > y), far into the tail."""
+        """Log P(y_i > y), far into the tail."""
         return self._evaluate(_logsf, y)[0]
 
     @in_float64
@@ -127,6 +129,10 @@ class Marginal(NamedTuple):
         if self.method in ("closed form", "quadrature"):
             return jnp.abs(rows[0] - rows[-1])
         return rqmc.COVER * jackknife_error(rows[1:])
+
+    def standard_error(self, function: str, at: Any = None) -> Float[Array, "..."]:
+        """The standard error behind `error`; zero for what is not random."""
+        return self.error(function, at) * (0 if self.method in ("closed form", "quadrature") else 1 / rqmc.COVER)
 
     def density_error(self) -> float:
         """The largest error of the density, relative to its peak."""
@@ -196,7 +202,9 @@ def _from_bins(bins: np.ndarray) -> Nodes:
     x = LOWEST + BIN * np.concatenate([centre - sd, centre + sd])
     w = np.tile(mass, 2) / (2 * mass.sum())
     room = 1 << int(len(x) - 1).bit_length()  # few shapes: few compilations
-    return mixtures.compress(jnp.asarray(np.pad(x, (0, room - len(x)), mode="edge")), jnp.asarray(np.pad(w, (0, room - len(w)))))
+    return mixtures.compress(
+        jnp.asarray(np.pad(x, (0, room - len(x)), mode="edge")), jnp.asarray(np.pad(w, (0, room - len(w))))
+    )
 
 
 def _probability(p: Any, name: str) -> Any:
@@ -243,7 +251,8 @@ def _isf(nodes: Nodes, p: Array) -> Array:
 
 def _isf_of_tail(nodes: Nodes, p: Array) -> Array:
     """For p <= 1/2: bisection between the quantiles of the narrowest and the widest Gaussian, then one step of Newton's
-    method, which makes it differentiable."""
+    method, which makes it differentiable.
+    """
     still = jax.lax.stop_gradient(nodes)
     log_p = jnp.log(jax.lax.stop_gradient(p))
     widths = jnp.where(still.w > 0, still.x, jnp.nan)
@@ -272,7 +281,7 @@ def _excess_kurtosis(nodes: Nodes, _: None) -> Array:
     return 3 * jnp.sum(nodes.w * (v / mean - 1) ** 2)
 
 
-FUNCTIONS = {
+FUNCTIONS: dict[str, Callable] = {
     "pdf": _pdf,
     "logpdf": _logpdf,
     "cdf": _cdf,

@@ -110,7 +110,7 @@ def _points(bins: Float[Array, "3 bins"], low: Array, high: Array) -> tuple[Arra
 
 
 def _lanczos(x: Array, w: Array, size: int) -> tuple[Array, Array]:
-    """Recurrence coefficients of the orthonormal polynomials, with full orthogonalisation; zero beyond the measure's own size."""
+    """Recurrence coefficients of the orthonormal polynomials, fully orthogonalised; zero beyond the measure's own size."""
     tiny = 1e-13
 
     def step(j: Array, state: tuple) -> tuple:

@@ -117,7 +117,8 @@ def draw_layer(
         keys = _turned(layer, X @ weights(key_K, sigma_k, n, n_H))
 
         def head_scores(_: None, head: tuple) -> tuple[None, Array]:
-            queries = _turned(layer, X_q @ weights(*head, n, n_H))
+            key, sigma = head
+            queries = _turned(layer, X_q @ weights(key, sigma, n, n_H))
             return None, queries @ keys.T * n_H**-0.5 * layer.score_factor
 
         return jax.lax.scan(head_scores, None, (jax.random.split(key_Q, len(sigma_q)), sigma_q))

@@ -25,7 +25,7 @@ CHUNK = 2**19  # numbers held at once: they stay in the cache
 
 
 def stream(law: Sampled, rng_key: Array, networks: int, token: int = 0) -> Iterator[Float[Array, " network"]]:
-    """v of all networks in order, a chunk at a time. The first networks are the same however many are asked for."""
+    """V of all networks in order, a chunk at a time. The first networks are the same however many are asked for."""
     check_draws(law, rng_key, 0, networks=networks)
     keys = seen_keys(law, token)
     if law.layer.rotary is not None or (law.layer.head_dim is not None and coupled(law.layer)):
@@ -60,7 +60,7 @@ def coupled(layer: Architecture, K: np.ndarray | None = None) -> bool:
 
 @partial(jax.jit, static_argnames=("networks",))
 def from_factors(layer: Any, rng_key: Array, G_ii: Array, L: Float[Array, "m r _"], bias: Array, networks: int) -> Array:
-    """v of some networks whose token sees keys with factor L and has squared norm G_ii."""
+    """V of some networks whose token sees keys with factor L and has squared norm G_ii."""
     key_z, key_heads = jax.random.split(rng_key)
     z = jax.random.normal(key_z, (L.shape[1], layer.heads, networks), L.dtype)
     scale, values = _head_scales(layer, key_heads, G_ii, networks)
@@ -73,9 +73,10 @@ def from_factors(layer: Any, rng_key: Array, G_ii: Array, L: Float[Array, "m r _
 def from_wide_inputs(layer: Any, rng_key: Array, n: int, m: int, own: int | None, bias: Array, networks: int) -> Array:
     """As `from_factors`, for m keys with inputs sqrt(r) xi_j, xi_j ~ N(0, I_n), and fewer heads than keys.
 
-    L z_a is X g_a / sqrt(n) with g_a ~ N(0, I_n). In a basis Q of all g_a, g_a = Q B_a with B Bartlett's factor of Wishart_n(I_H),
-    inputs are normals Z = xi Q; what is left of xi enters through the weighted sums of heads alone, as normals along the token's
-    own remainder (of length rho, if it is key `own`) and a Wishart matrix of all other directions. So H numbers a key suffice.
+    L z_a is X g_a / sqrt(n) with g_a ~ N(0, I_n). In a basis Q of all g_a, g_a = Q B_a with B Bartlett's factor of
+    Wishart_n(I_H), inputs are normals Z = xi Q. What is left of xi enters through the weighted sums of heads alone, as normals
+    along the token's own remainder (of length rho, if it is key `own`) and a Wishart matrix of all other directions. So H
+    numbers a key suffice.
     """
     H, h, dtype = layer.heads, min(layer.heads, n), bias.dtype
     key_r, key_B, key_Z, key_rho, key_e, key_D, key_heads = jax.random.split(rng_key, 7)
@@ -103,12 +104,12 @@ def from_wide_inputs(layer: Any, rng_key: Array, n: int, m: int, own: int | None
 def _head_scales(layer: Any, rng_key: Array, G_ii: Array, networks: int) -> tuple[Array, Array]:
     """Of every head the scale of the scores given the token's norm, and the factor o_a^2 c'_a of its values."""
     key_c, key_values = jax.random.split(rng_key)
-    q, o = ((x + jnp.zeros(layer.heads, G_ii.dtype))[:, None] for x in (layer.score_scale * layer.score_factor, layer.value_scale))
+    q, o = (jnp.asarray(x, G_ii.dtype)[:, None] for x in (layer.score_scale * layer.score_factor, layer.value_scale))
     if layer.head_dim is None:
-        return q.astype(G_ii.dtype) * jnp.sqrt(G_ii), o.astype(G_ii.dtype) ** 2
+        return q * jnp.sqrt(G_ii), o**2
     df = np.asarray(layer.head_dim, G_ii.dtype)
     c, c_values = (chi_square(key, df, (layer.heads, networks)) / df for key in (key_c, key_values))
-    return q.astype(G_ii.dtype) * jnp.sqrt(G_ii * c), o.astype(G_ii.dtype) ** 2 * c_values
+    return q * jnp.sqrt(G_ii * c), o**2 * c_values
 
 
 def _weights(layer: Any, p: Float[Array, "m H network"], bias: Float[Array, "H m"]) -> Float[Array, "m H network"]:

@@ -78,7 +78,6 @@ class Sampled:
         check_draws(self, rng_key, self.shape[0] ** 2, networks=networks)
         return jnp.concatenate([drawn.F @ drawn.F.mT for drawn in draw_networks(self, rng_key, networks)])
 
-
     def sample_variances(self, rng_key: Array, networks: int, token: int = 0) -> Float[Array, " network"]:
         """Conditional variances v = Sigma_ii of one token, by a shortcut that draws nothing else (so not those of `sample`)."""
         from hierattn import one_token  # builds on this file

@@ -2,9 +2,9 @@
 
     v = H^{-1} sum_a o_a^2 c'_a u_a,    u_a = w_a K w_a',    w_a = softmax(q_a sqrt(c_a) R z + b_a)
 
-One head is an integral over a few standard normals z (and at finite head_dim over c ~ chi2_{n_H} / n_H): a tensor trapezoid rule
-up to three dimensions, a Sobol net under random shifts beyond. Where keys are exchangeable one head's density is known
-exactly (`independent.density`), and nodes beyond three dimensions are made to meet it. Heads are independent: their laws add up.
+One head is an integral over a few standard normals z (and at finite head_dim over c ~ chi2_{n_H} / n_H): a tensor trapezoid
+rule up to three dimensions, a Sobol net under random shifts beyond. Where keys are exchangeable one head's density is known
+exactly (`independent.density`), and nodes beyond three dimensions are made to meet it. Heads are independent: laws add up.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from jaxtyping import Array, Float
 from scipy.interpolate import CubicSpline
 from scipy.special import gammainccinv, gammaincinv, ndtr
 
-from hierattn import independent, mixtures, rqmc
+from hierattn import independent, mixtures, moments, rqmc
 from hierattn.errors import unusable
 from hierattn.law import Law
 from hierattn.marginal import Marginal, from_draws, in_float64
@@ -51,7 +51,7 @@ class Head(NamedTuple):
     q: Any
     o: Any
     bias: Any
-    count: int
+    number: int
 
 
 @in_float64
@@ -83,6 +83,20 @@ def of_token(law: Law, token: int = 0, accuracy: float = 1e-7, seed: int = 0) ->
     return found._replace(v_max=largest if abstract else float(largest))
 
 
+def summary(law: Law, token: int = 0, seed: int = 0) -> dict[str, Any]:
+    """One token's law as a flat record: moments, quantiles of |y| and probabilities of its tail, each with its error."""
+    record = moments.summary(law, token, seed)
+    if record["variance"] == 0:
+        return record
+    found, reasons = of_token(law, token, seed=seed), record.pop("reasons")
+    for name, p in {"99": 0.01, "999": 1e-3, "9999": 1e-4}.items():
+        record |= {f"quantile_{name}": float(found.isf(p / 2)), f"quantile_{name}_error": float(found.error("isf", p / 2))}
+    for sds in (3, 4, 5):
+        y = sds * np.sqrt(record["variance"])
+        record |= {f"tail_{sds}sd": 2 * float(found.sf(y)), f"tail_{sds}sd_error": 2 * float(found.error("sf", y))}
+    return record | {"distribution_method": found.method, "reasons": reasons}
+
+
 def _by_rules(law: Law, row: Row, root: Any, heads: list[Head], method: str, rules: list[Callable[[], Rule]]) -> Marginal:
     """The law of v by every rule (under Sobol shifts by all of them, then by all but one of them), heads added up."""
     n_H, score_function, abstract = law.layer.head_dim, law.layer.score_function, _abstract(law)
@@ -104,7 +118,7 @@ def _by_rules(law: Law, row: Row, root: Any, heads: list[Head], method: str, rul
                 values = Nodes(*map(jnp.asarray, _log_chi_square(n_H, 0.45 if coarser else 0.35, coarser)))
                 nodes = mixtures.multiply(nodes, values, size)
             nodes = nodes._replace(x=nodes.x + 2 * jnp.log(head.o) - np.log(law.layer.heads))
-            nodes = mixtures.sum_of(nodes, head.count, size)
+            nodes = mixtures.sum_of(nodes, head.number, size)
             totals[r] = mixtures.add(totals[r], nodes, size) if r in totals else nodes
     return Marginal(mixtures.stack(list(totals.values())), method)
 
@@ -222,7 +236,7 @@ def _known(m: int, tau: float, n_H: int | None) -> tuple[np.ndarray, np.ndarray,
     log_c, w_c = _log_chi_square(n_H, 0.7)
     scales = tau * np.exp(log_c / 2)
     given_c = [independent.moments(np.ones(m), np.zeros(m), np.full(m, scale)) for scale in scales]
-    powers = np.array([1, w_c @ [u.mean for u in given_c], w_c @ [u.variance + u.mean**2 for u in given_c]])
+    powers = w_c @ np.array([[1, u.mean, u.variance + u.mean**2] for u in given_c if u is not None])
     y = CHECKS * np.sqrt(powers[1])
     return y, sum(w * independent.density(y, m, scale) for scale, w in zip(scales, w_c, strict=True)), powers
 

@@ -1,0 +1,51 @@
+"""What a user sees: results as text, table or JSON, and progress on a terminal."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+def print_record(title: str, result: dict[str, Any], as_json: bool) -> None:
+    """A result as JSON, as a table on a terminal, or as plain lines elsewhere; an error stands beside its number."""
+    if as_json:
+        print(json.dumps(result, allow_nan=False))
+        return
+    errors = {name: "" if error is None else f"+- {error:.1g}" for name, error in result.items() if name.endswith("_error")}
+    rows = [
+        (name.replace("_", " "), _text(value), errors.get(f"{name}_error", ""))
+        for name, value in result.items()
+        if name not in errors and name != "reasons"
+    ]
+    if sys.stdout.isatty():
+        from rich.console import Console
+        from rich.table import Table
+
+        table, shown = Table(show_header=False), 3 if errors else 2
+        for row in rows:
+            table.add_row(*row[:shown])
+        Console().print(title, table, sep="\n", highlight=False, soft_wrap=True, markup=False)
+    else:
+        wide = max(24, *(len(name) for name, *_ in rows))
+        print("\n".join([title, *(f"{name:{wide}s} {value} {error}".rstrip() for name, value, error in rows)]))
+    for reason in result.get("reasons", []):
+        print(reason["message"])
+
+
+def _text(value: Any) -> str:
+    return f"{value:.10g}" if isinstance(value, float) else str(value)
+
+
+@contextmanager
+def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A progress bar with the time left on a terminal, nothing elsewhere."""
+    if not sys.stderr.isatty():
+        yield lambda done: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda done: bar.advance(task, done)
