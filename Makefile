@@ -22,7 +22,7 @@ verify: $(VENV)/ready
 	$(BIN)/python analysis/verify.py
 
 figures: $(VENV)/ready
-	$(BIN)/python analysis/hierarchy.py
+	$(BIN)/python analysis/figures.py
 
 benchmarks: $(VENV)/ready
 	for script in analysis/benchmarks/*.py; do $(BIN)/python $$script || exit 1; done

@@ -1,18 +1,14 @@
 """The picture of the hierarchy: network -> scores -> coordinates, and why the outputs are not Gaussian.
 
-    python analysis/hierarchy.py [--out analysis/figures]
-
 Left, the generative model as a graph. Middle, one token's outputs given the scores of five networks: Gaussians of different
 widths. Right, their average over all networks, the law, against the Gaussian of equal variance.
 """
-
-import argparse
-from pathlib import Path
 
 import jax
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.patches import Circle, FancyArrowPatch, FancyBboxPatch
+from plotting import main
 from scipy.stats import norm
 
 from hierattn import Architecture, Law, kernels
@@ -52,43 +48,34 @@ def draw_graph(axes: plt.Axes) -> None:
     axes.set_title("the generative model, one head", fontsize=11, color=INK)
 
 
-def main() -> None:
-    """Make the picture as PNG and SVG."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "figures")
-    out = parser.parse_args().out
-    out.mkdir(parents=True, exist_ok=True)
-
+def compute(quick: bool) -> dict:
+    """Five networks' standard deviations, and the densities of the law and of the Gaussian of equal variance."""
     law = Law(Architecture(heads=HEADS, sigma_q=SCORE_SCALE), kernels.activation("clip", TOKENS))
-    v = np.sort(np.asarray(law.sample_Sigma(jax.random.key(SEED), NETWORKS)[:, 0, 0], float))
-    y = np.linspace(-4.2, 4.2, 401)
-    density = norm.pdf(y[:, None], scale=np.sqrt(v[:: NETWORKS // 2000])).mean(axis=1)
-    gauss = norm.pdf(y, scale=np.sqrt(law.moments().variance))
+    marginal, y = law.marginal(), np.linspace(-4.2, 4.2, 401)
+    v = np.sort(np.asarray(law.sample_variances(jax.random.key(SEED), NETWORKS // 10 if quick else NETWORKS), float))
+    return {
+        "y": y.tolist(),
+        "widths": np.sqrt(np.quantile(v, [0.005, 0.1, 0.4, 0.7, 0.97])).tolist(),
+        "law": marginal.pdf(y).tolist(),
+        "gauss": norm.pdf(y, scale=np.sqrt(marginal.variance)).tolist(),
+    }
 
-    plt.rcParams.update({"font.size": 10, "svg.hashsalt": "hierattn"})
-    figure, (graph, given, marginal) = plt.subplots(1, 3, figsize=(12.5, 3.7), width_ratios=[1.5, 1, 1], layout="constrained")
+
+def draw(results: dict) -> plt.Figure:
+    """Graph, conditional densities, marginal density."""
+    y = np.array(results["y"])
+    figure, (graph, given, marginal) = plt.subplots(1, 3, figsize=(12.5, 3.7), width_ratios=[1.5, 1, 1])
     draw_graph(graph)
-    for width, shade in zip(np.sqrt(v[[500, 10_000, 40_000, 70_000, 97_000]]), np.linspace(0.75, 0.15, 5), strict=True):
+    for width, shade in zip(results["widths"], np.linspace(0.75, 0.15, 5), strict=True):
         given.plot(y, norm.pdf(y, scale=width), color=str(shade), lw=1.6)
-    given.set(
-        title="five networks: $y$ given $p$ is Gaussian",
-        xlabel="output $y$",
-        ylabel="density",
-        xlim=(-3.2, 3.2),
-        ylim=(0, None),
-    )
-    marginal.semilogy(y, density, color=LAW, lw=2.2, label="the law")
-    marginal.semilogy(y, gauss, color=GAUSS, lw=1.8, ls=(0, (4, 2)), label="Gaussian of\nequal variance")
+    given.set(title="five networks: $y$ given $p$ is Gaussian", xlabel="output $y$", ylabel="density")
+    given.set(xlim=(-3.2, 3.2), ylim=(0, None))
+    marginal.semilogy(y, results["law"], color=LAW, lw=2.2, label="the law")
+    marginal.semilogy(y, results["gauss"], color=GAUSS, lw=1.8, ls=(0, (4, 2)), label="Gaussian of\nequal variance")
     marginal.set(title="all networks: heavier tails", xlabel="output $y$", ylim=(2e-6, 1.5), xlim=(-4.2, 4.2))
-    marginal.legend(frameon=False, loc="lower center", fontsize=9)
-    for axes in (given, marginal):
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.title.set_fontsize(11)
-    for ending in ("png", "svg"):
-        figure.savefig(out / f"hierarchy.{ending}", dpi=160, metadata={"Date": None} if ending == "svg" else None)
-        print(out / f"hierarchy.{ending}")
-    plt.close(figure)
+    marginal.legend(loc="lower center", fontsize=9)
+    return figure
 
 
 if __name__ == "__main__":
-    main()
+    main("hierarchy", compute, draw)

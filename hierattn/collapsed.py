@@ -22,7 +22,7 @@ from hierattn.inputs import RandomInputs
 from hierattn.law import Law
 from hierattn.marginal import Marginal, from_draws
 from hierattn.sampling import Sampled
-from hierattn.wishart import bartlett_last, chi_square, cholesky_last
+from hierattn.wishart import assemble, chi_square, cholesky_last, entries_below
 
 BLOCK = 2**19  # entries of X held at once: they stay in the cache
 
@@ -65,12 +65,13 @@ class FiniteWidth(Sampled):
         """The distribution of one token's outputs by Monte Carlo over this many networks: pdf, cdf, ppf, ... with errors."""
         return from_draws(self, token, networks, seed)
 
-    def draw_variances(self, rng_key: Array, networks: int, token: int, keys: np.ndarray, bias: Array) -> Array:
+    def draw_variances(self, rng_key: Array, networks: int, token: int, keys: np.ndarray, heads: Any) -> Array:
         """Conditional variances of one token that sees these keys, one a network; tokens are exchangeable."""
         m, cross = len(keys), self.inputs.queries is not None
         own = None if cross or token not in keys else int(np.searchsorted(keys, token))
+        identity = self.layer.score_function == "identity"
         if self.inputs.linear and self.layer.heads < m:
-            return one_token.from_wide_inputs(self.layer, rng_key, self.inputs.width, m, own, bias, networks)
+            return one_token.from_wide_inputs(rng_key, heads, self.inputs.width, own, identity, networks)
         key_G, key_heads = jax.random.split(rng_key)
         if own is None:  # the token is no key of its own: it comes before them, in a block of its own where queries are others
             factors = gram_factors(key_G, self.inputs, (1, m) if cross else (1 + m,), networks)
@@ -78,7 +79,7 @@ class FiniteWidth(Sampled):
         else:
             (L,) = gram_factors(key_G, self.inputs, (m,), networks)
             G_ii = jnp.sum(L[own] ** 2, axis=0)
-        return one_token.from_factors(self.layer, key_heads, G_ii, L, bias, networks)
+        return one_token.from_factors(key_heads, heads, G_ii, L, identity, networks)
 
 
 def given_inputs(layer: Architecture, X: Any, X_q: Any = None) -> Law:
@@ -87,31 +88,41 @@ def given_inputs(layer: Architecture, X: Any, X_q: Any = None) -> Law:
     return Law(layer.at_width(np.shape(X)[-1]), K, None if X_q is None else kernels.from_inputs(X_q))
 
 
-@partial(jax.jit, static_argnames=("inputs", "sizes", "networks"))
 def gram_factors(
     rng_key: Array, inputs: RandomInputs, sizes: tuple[int, ...], networks: int
 ) -> tuple[Float[Array, "_ _ {networks}"], ...]:
     """Factors L (token, r, network) of the Gram matrices of blocks of tokens, which have only the scale r in common."""
-    key_r, key_G = jax.random.split(rng_key)
-    n, dtype = inputs.width, jnp.zeros(()).dtype
-    root_r = jnp.sqrt(chi_square(key_r, np.asarray(n, dtype), (networks,)) / n)
+    n = inputs.width
     if inputs.linear:
-        keys = jax.random.split(key_G, len(sizes))
-        return tuple(root_r * n**-0.5 * bartlett_last(k, n, size, networks, dtype) for k, size in zip(keys, sizes, strict=True))
-    G, ends = _streamed_gram(key_G, inputs, root_r, sum(sizes)), np.cumsum((0, *sizes))
-    return tuple(cholesky_last(G[a:b, a:b]) for a, b in pairwise(ends))
+        ranks = tuple(min(size, n) for size in sizes)
+        return _linear_factors(rng_key, float(n), sizes, ranks, n - max(ranks) >= 1, networks)
+    block = max(1, min(n, BLOCK // (sum(sizes) * networks)))
+    return _streamed_factors(rng_key, inputs.phi, n, sizes, block, networks)
 
 
-def _streamed_gram(rng_key: Array, inputs: RandomInputs, root_r: Array, tokens: int) -> Float[Array, "s s network"]:
-    """X X' / n from the columns of X, a block at a time."""
-    n, networks = inputs.width, root_r.shape[0]
-    block = max(1, min(n, BLOCK // (tokens * networks)))
+@partial(jax.jit, static_argnames=("sizes", "ranks", "two", "networks"))
+def _linear_factors(rng_key: Array, n: Any, sizes: tuple, ranks: tuple, two: bool, networks: int) -> tuple[Array, ...]:
+    """L = sqrt(r / n) B of every block, B B' ~ Wishart_n(I)."""
+    key_chi, key_normal = jax.random.split(rng_key)
+    dtype = jnp.zeros(()).dtype
+    df = jnp.concatenate([n - jnp.zeros(1), *(n - jnp.arange(rank) for rank in ranks)]).astype(dtype)
+    root_r, *diagonals = one_token.split(jnp.sqrt(chi_square(key_chi, df[:, None], (len(df), networks), two)), 1, *ranks)
+    counts = [entries_below(size, rank) for size, rank in zip(sizes, ranks, strict=True)]
+    below = one_token.split(jax.random.normal(key_normal, (sum(counts), networks), dtype), *counts)
+    return tuple(root_r / n * assemble(*parts) for parts in zip(diagonals, below, sizes, strict=True))
 
-    def add(i: Any, G: Array, columns: int) -> Array:
-        xi = jax.random.normal(jax.random.fold_in(rng_key, i), (columns, tokens, networks), root_r.dtype)
-        x = inputs.phi(root_r * xi)
-        return jax.lax.fori_loop(0, columns, lambda c, G: G + x[c][:, None] * x[c], G)
 
-    G = jnp.zeros((tokens, tokens, networks), root_r.dtype)
-    G = jax.lax.fori_loop(0, n // block, partial(add, columns=block), G)
-    return (add(n // block, G, n % block) if n % block else G) / n
+@partial(jax.jit, static_argnames=("phi", "sizes", "block", "networks"))
+def _streamed_factors(rng_key: Array, phi: Any, n: Any, sizes: tuple, block: int, networks: int) -> tuple[Array, ...]:
+    """Factors of X X' / n from the columns of X, a block of them at a time."""
+    key_r, key_X = jax.random.split(rng_key)
+    tokens, dtype = sum(sizes), jnp.zeros(()).dtype
+    root_r = jnp.sqrt(chi_square(key_r, jnp.asarray(n, dtype), (networks,)) / n)
+
+    def add_block(i: Any, G: Array) -> Array:
+        xi = jax.random.normal(jax.random.fold_in(key_X, i), (block, tokens, networks), dtype)
+        x = phi(root_r * xi)
+        return jax.lax.fori_loop(0, jnp.minimum(block, n - i * block), lambda c, G: G + x[c][:, None] * x[c], G)
+
+    G = jax.lax.fori_loop(0, (n + block - 1) // block, add_block, jnp.zeros((tokens, tokens, networks), dtype)) / n
+    return tuple(cholesky_last(G[a:b, a:b]) for a, b in pairwise(np.cumsum((0, *sizes)).tolist()))

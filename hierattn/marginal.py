@@ -134,6 +134,11 @@ class Marginal(NamedTuple):
         """The standard error behind `error`; zero for what is not random."""
         return self.error(function, at) * (0 if self.method in ("closed form", "quadrature") else 1 / rqmc.COVER)
 
+    @in_float64
+    def each(self, function: str, at: Any = None) -> Float[Array, "row ..."]:
+        """A function by every row of nodes (see `error`)."""
+        return self._evaluate(FUNCTIONS[function], at)
+
     def density_error(self) -> float:
         """The largest error of the density, relative to its peak."""
         with jax.enable_x64(True):
@@ -156,16 +161,18 @@ def _for_every_row(function: Callable, nodes: Nodes, at: Any) -> Array:
 
 
 @in_float64
-def from_draws(law: "Sampled", token: int = 0, networks: int = 2**20, seed: int = 0, advance: Any = None) -> Marginal:
-    """The distribution by Monte Carlo: conditional variances drawn in batches, of which only bins are kept."""
+def from_draws(
+    law: "Sampled", token: int = 0, networks: int = 2**20, seed: int = 0, advance: Any = None, batches: int = BATCHES
+) -> Marginal:
+    """The distribution by Monte Carlo: conditional variances drawn in equal batches, of which only bins are kept."""
     from hierattn import one_token
 
-    if not isinstance(networks, (int, np.integer)) or networks < 2 * BATCHES:
-        raise unusable("networks", f"a whole number of at least {2 * BATCHES}", repr(networks))
-    size, bins = int(networks) // BATCHES, np.zeros((BATCHES, 3, round((HIGHEST - LOWEST) / BIN)))
+    if not isinstance(networks, (int, np.integer)) or networks < 2 * batches:
+        raise unusable("networks", f"a whole number of at least {2 * batches}", repr(networks))
+    size, bins = int(networks) // batches, np.zeros((batches, 3, round((HIGHEST - LOWEST) / BIN)))
     seen = 0
     with jax.enable_x64(False):
-        for v in one_token.stream(law, jax.random.key(seed), size * BATCHES, token):
+        for v in one_token.stream(law, jax.random.key(seed), size * batches, token):
             drawn = np.asarray(v, float)
             for batch, part in _batches_of(seen, drawn, size):
                 _count(bins[batch], part)
@@ -201,10 +208,8 @@ def _from_bins(bins: np.ndarray) -> Nodes:
     centre = full + 0.5 + mean
     x = LOWEST + BIN * np.concatenate([centre - sd, centre + sd])
     w = np.tile(mass, 2) / (2 * mass.sum())
-    room = 1 << int(len(x) - 1).bit_length()  # few shapes: few compilations
-    return mixtures.compress(
-        jnp.asarray(np.pad(x, (0, room - len(x)), mode="edge")), jnp.asarray(np.pad(w, (0, room - len(w))))
-    )
+    room = -len(x) % 2**12  # few shapes: few compilations
+    return mixtures.compress(jnp.asarray(np.pad(x, (0, room), mode="edge")), jnp.asarray(np.pad(w, (0, room))))
 
 
 def _probability(p: Any, name: str) -> Any:

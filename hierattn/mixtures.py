@@ -6,17 +6,18 @@ again. Everything is differentiable: nodes stand still, and weights follow the m
 polynomials P_j, w_k = w_k(0) (1 + sum_j P_j(x_k) d E[P_j]), which is the derivative of interpolation at the nodes.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 from jaxtyping import Array, Float
 
 SIZE = 40  # nodes kept
 SMALLER = 30  # nodes of a rule that tells the error of another
 BINS = 2**10  # of a measure before Lanczos's iteration
-DIRECT = 2 * BINS  # points that need no bins
 
 
 class Nodes(NamedTuple):
@@ -26,20 +27,40 @@ class Nodes(NamedTuple):
     w: Float[Array, " node"]
 
 
-@partial(jax.jit, static_argnames=("size",))
 def compress(x: Float[Array, " n"], w: Float[Array, " n"], size: int = SIZE) -> Nodes:
     """Gauss's nodes of the measure with weights w at x."""
+    if isinstance(x, Tracer) or isinstance(w, Tracer):
+        return _following(x, w, size)
+    reduced = _binned(x, w) if len(x) > 2 * BINS else _filled(x, w)
+    return _gauss(*reduced, size)[0]
+
+
+def _following(x: Array, w: Array, size: int) -> Nodes:
+    """As `compress`, with weights that follow a measure that is being differentiated."""
     points, weights = (jax.lax.stop_gradient(a) for a in (x, w))
     total = weights.sum()
-    centre = weights @ points / total
-    spread = jnp.abs(points - centre).max() + jnp.finfo(x.dtype).tiny
-    reduced = (points, weights) if len(x) <= DIRECT else _binned(points, weights)
-    alpha, beta = _lanczos((reduced[0] - centre) / spread, reduced[1] / total, size)
-    nodes, vectors = jnp.linalg.eigh(jnp.diag(alpha) + jnp.diag(beta, 1) + jnp.diag(beta, -1))
-    found = Nodes(centre + spread * nodes, total * vectors[0] ** 2)
+    reduced = _binned(points, weights) if len(x) > 2 * BINS else (points, weights)
+    found, alpha, beta, vectors, centre, spread = _gauss(*reduced, size)
     moments = _moments((x - centre) / spread, w / total, alpha, beta)
     change = moments - jax.lax.stop_gradient(moments)
     return Nodes(found.x, found.w + total * vectors[0] * (vectors.T @ change))  # P_j(x_k) = vectors[j, k] / vectors[0, k]
+
+
+@partial(jax.jit, static_argnames=("size",))
+def _gauss(x: Array, w: Array, size: int) -> tuple:
+    """Nodes; and recurrence coefficients, eigenvectors of their matrix, centre and spread."""
+    total = w.sum()
+    centre = w @ x / total
+    spread = jnp.abs(x - centre).max() + jnp.finfo(x.dtype).tiny
+    alpha, beta = _lanczos((x - centre) / spread, w / total, size)
+    nodes, vectors = jnp.linalg.eigh(jnp.diag(alpha) + jnp.diag(beta, 1) + jnp.diag(beta, -1))
+    return Nodes(centre + spread * nodes, total * vectors[0] ** 2), alpha, beta, vectors, centre, spread
+
+
+def _filled(x: Array, w: Array) -> tuple[Array, Array]:
+    """The measure with empty points added, so that one size is compiled for all."""
+    room = 2 * BINS - len(x)
+    return jnp.concatenate([x, jnp.full(room, x[0])]), jnp.concatenate([w, jnp.zeros(room, w.dtype)])
 
 
 def add(a: Nodes, b: Nodes, size: int = SIZE) -> Nodes:
@@ -68,10 +89,20 @@ def stack(rows: list[Nodes]) -> Nodes:
     return Nodes(*(jnp.stack(arrays) for arrays in zip(*filled, strict=True)))
 
 
+def _combine(operation: Callable, a: Nodes, b: Nodes, size: int) -> Nodes:
+    if any(isinstance(leaf, Tracer) for leaf in (*a, *b)):
+        return _following(*_pairs(operation, a, b), size)
+    return _combined(operation, a, b, size)
+
+
+def _pairs(operation: Callable, a: Nodes, b: Nodes) -> tuple[Array, Array]:
+    return operation(a.x[:, None], b.x[None]).ravel(), (a.w[:, None] * b.w[None]).ravel()
+
+
 @partial(jax.jit, static_argnames=("operation", "size"))
-def _combine(operation: jnp.ufunc, a: Nodes, b: Nodes, size: int) -> Nodes:
-    x = operation(a.x[:, None], b.x[None]).ravel()
-    return compress(x, (a.w[:, None] * b.w[None]).ravel(), size)
+def _combined(operation: Callable, a: Nodes, b: Nodes, size: int) -> Nodes:
+    x, w = _pairs(operation, a, b)
+    return _gauss(*(_binned(x, w) if len(x) > 2 * BINS else (x, w)), size)[0]
 
 
 @jax.jit
@@ -84,6 +115,7 @@ def leaving_one_out(x: Float[Array, "R N"]) -> tuple[Array, Array]:
     return points, weights / weights.sum(axis=1, keepdims=True)
 
 
+@jax.jit
 def _binned(x: Array, w: Array) -> tuple[Array, Array]:
     """Two points a bin with the bin's mass, mean and variance."""
     low, high = x.min(), x.max()

@@ -9,7 +9,7 @@ entry by entry: batched products are many times slower on a CPU.
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 from hierattn.architecture import Architecture
 from hierattn.errors import unusable
 from hierattn.sampling import Sampled, check_draws, draw_networks, power_of_two
-from hierattn.wishart import bartlett_last, chi_square, cholesky_last
+from hierattn.wishart import assemble, chi_square, cholesky_last, entries_below
 
 CHUNK = 2**19  # numbers held at once: they stay in the cache
 
@@ -32,9 +32,9 @@ def stream(law: Sampled, rng_key: Array, networks: int, token: int = 0) -> Itera
         yield from (jnp.sum(drawn.F[:, token] ** 2, axis=-1) for drawn in draw_networks(law, rng_key, networks))
         return
     chunk = power_of_two(CHUNK // (len(keys) * max(law.layer.heads, 4)))
-    bias = jnp.asarray(bias_row(law, token, keys), law.dtype)
+    heads = heads_of(law, token, keys)
     for c, start in enumerate(range(0, networks, chunk)):
-        v = law.draw_variances(jax.random.fold_in(rng_key, c), chunk, token, keys, bias)
+        v = law.draw_variances(jax.random.fold_in(rng_key, c), chunk, token, keys, heads)
         yield v if networks - start >= chunk else v[: networks - start]
 
 
@@ -58,60 +58,104 @@ def coupled(layer: Architecture, K: np.ndarray | None = None) -> bool:
     return layer.group_size > 1 or turned
 
 
-@partial(jax.jit, static_argnames=("networks",))
-def from_factors(layer: Any, rng_key: Array, G_ii: Array, L: Float[Array, "m r _"], bias: Array, networks: int) -> Array:
-    """V of some networks whose token sees keys with factor L and has squared norm G_ii."""
-    key_z, key_heads = jax.random.split(rng_key)
-    z = jax.random.normal(key_z, (L.shape[1], layer.heads, networks), L.dtype)
-    scale, values = _head_scales(layer, key_heads, G_ii, networks)
-    w = _weights(layer, scale * jnp.sum(L.swapaxes(0, 1)[:, :, None] * z[:, None], axis=0), bias)
+class Heads(NamedTuple):
+    """What tells heads apart for one token: scales of scores and values, bias; and their dimension (None is infinite)."""
+
+    q: Float[Array, " H"]
+    o: Float[Array, " H"]
+    bias: Float[Array, "H m"]
+    dim: Any
+
+
+def heads_of(law: Sampled, token: int, keys: np.ndarray) -> Heads:
+    """The heads of a law, numbers only: other widths and dimensions of a head need no other compiled code."""
+    layer = law.layer
+    numbers = layer.score_scale * layer.score_factor, layer.value_scale, bias_row(law, token, keys)
+    q, o, bias = (jnp.asarray(x, law.dtype) for x in numbers)
+    return Heads(q, o, bias, None if layer.head_dim is None else float(layer.head_dim))
+
+
+def from_factors(
+    rng_key: Array, heads: Heads, G_ii: Array, L: Float[Array, "m r _"], identity: bool, networks: int
+) -> Float[Array, " network"]:
+    """V of some networks whose token sees keys with factor L and has squared norm G_ii; with identity scores or softmax."""
+    return _from_factors(rng_key, heads, G_ii, L, identity, heads.dim is None or heads.dim >= 2, networks)
+
+
+@partial(jax.jit, static_argnames=("identity", "two", "networks"))
+def _from_factors(rng_key: Array, heads: Heads, G_ii: Array, L: Array, identity: bool, two: bool, networks: int) -> Array:
+    H, key_z, key_c = len(heads.q), *jax.random.split(rng_key)
+    z = jax.random.normal(key_z, (L.shape[1], H, networks), L.dtype)
+    c = jnp.ones((2, H, 1), L.dtype)
+    if heads.dim is not None:
+        c = chi_square(key_c, jnp.asarray(heads.dim, L.dtype), (2, H, networks), two) / heads.dim
+    p = heads.q[:, None] * jnp.sqrt(G_ii * c[0]) * jnp.sum(L.swapaxes(0, 1)[:, :, None] * z[:, None], axis=0)
+    w = _weights(p, heads.bias, identity)
     u = jnp.sum(jnp.sum(w[:, None] * L[:, :, None], axis=0) ** 2, axis=0)
-    return jnp.mean(values * u, axis=0)
+    return jnp.mean(heads.o[:, None] ** 2 * c[1] * u, axis=0)
 
 
-@partial(jax.jit, static_argnames=("n", "m", "own", "networks"))
-def from_wide_inputs(layer: Any, rng_key: Array, n: int, m: int, own: int | None, bias: Array, networks: int) -> Array:
+def from_wide_inputs(
+    rng_key: Array, heads: Heads, n: int, own: int | None, identity: bool, networks: int
+) -> Float[Array, " network"]:
     """As `from_factors`, for m keys with inputs sqrt(r) xi_j, xi_j ~ N(0, I_n), and fewer heads than keys.
 
     L z_a is X g_a / sqrt(n) with g_a ~ N(0, I_n). In a basis Q of all g_a, g_a = Q B_a with B Bartlett's factor of
     Wishart_n(I_H), inputs are normals Z = xi Q. What is left of xi enters through the weighted sums of heads alone, as normals
-    along the token's own remainder (of length rho, if it is key `own`) and a Wishart matrix of all other directions. So H
-    numbers a key suffice.
+    e along the token's own remainder (of length rho, if it is key `own`) and a factor D of a Wishart matrix of all other
+    directions. So H numbers a key suffice.
     """
-    H, h, dtype = layer.heads, min(layer.heads, n), bias.dtype
-    key_r, key_B, key_Z, key_rho, key_e, key_D, key_heads = jax.random.split(rng_key, 7)
-    r = chi_square(key_r, np.asarray(n, dtype), (networks,)) / n
-    B = bartlett_last(key_B, n, H, networks, dtype)
-    Z = jax.random.normal(key_Z, (h, m + (own is None), networks), dtype)  # a token that is no key of its own comes last
-    rho_squared = chi_square(key_rho, np.asarray(n - h, dtype), (networks,)) if n > h else jnp.zeros(networks, dtype)
+    H = len(heads.q)
+    h, d = min(H, n), min(H, max(n - H - 1, 0))
+    two = min(n - h + 1, n - h if n > h else 2, n - h - d if d else 2, int(heads.dim)) >= 2
+    return _from_wide_inputs(rng_key, heads, float(n), h, n > h, d, own, identity, two, networks)
+
+
+@partial(jax.jit, static_argnames=("h", "remainder", "d", "own", "identity", "two", "networks"))
+def _from_wide_inputs(
+    rng_key: Array,
+    heads: Heads,
+    n: Any,
+    h: int,
+    remainder: bool,
+    d: int,
+    own: int | None,
+    identity: bool,
+    two: bool,
+    networks: int,
+) -> Array:
+    (H, m), dtype = heads.bias.shape, heads.bias.dtype
+    key_chi, key_normal = jax.random.split(rng_key)
+    df = jnp.concatenate([n - jnp.zeros(1), n - jnp.arange(h), n - h + jnp.zeros(remainder), n - h - 1 - jnp.arange(d)])
+    df = jnp.concatenate([df, heads.dim + jnp.zeros(2 * H)]).astype(dtype)
+    chi = chi_square(key_chi, df[:, None], (len(df), networks), two)
+    r, B_diagonal, rho_squared, D_diagonal, c = split(chi, 1, h, remainder, d, 2 * H)
+    tokens = m + (own is None)  # a token that is no key of its own comes last
+    sizes = h * tokens, entries_below(H, h), H * remainder, entries_below(H, d)
+    Z, B_below, e, D_below = split(jax.random.normal(key_normal, (sum(sizes), networks), dtype), *sizes)
+    Z, B, r = Z.reshape(h, tokens, networks), assemble(jnp.sqrt(B_diagonal), B_below, H), r[0] / n
     me = m if own is None else own
-    G_ii = r * (jnp.sum(Z[:, me] ** 2, axis=0) + rho_squared) / n
-    scale, values = _head_scales(layer, key_heads, G_ii, networks)
-    Z, xi_g = Z[:, :m], jnp.sum(Z[:, :m, None] * B.swapaxes(0, 1)[:, None], axis=0)
-    w = _weights(layer, scale * jnp.sqrt(r / n) * xi_g, bias)
+    G_ii = r * (jnp.sum(Z[:, me] ** 2, axis=0) + jnp.sum(rho_squared, axis=0)) / n
+    Z = Z[:, :m]
+    scale = heads.q[:, None] * jnp.sqrt(G_ii * c[:H] / heads.dim * r / n)
+    w = _weights(scale * jnp.sum(Z[:, :, None] * B.swapaxes(0, 1)[:, None], axis=0), heads.bias, identity)
     u = jnp.sum(jnp.sum(w[:, None] * Z.swapaxes(0, 1)[:, :, None], axis=0) ** 2, axis=0)
-    if n > h:
+    if remainder:
         others = w if own is None else w.at[own].set(0)
         C = cholesky_last(jnp.sum(others[:, :, None] * others[:, None], axis=0)).swapaxes(0, 1)
-        along = jnp.sum(C * jax.random.normal(key_e, (H, 1, networks), dtype), axis=0)
-        u += (along + (0 if own is None else w[own] * jnp.sqrt(rho_squared))) ** 2
-        if n > h + 1:
-            D = bartlett_last(key_D, n - h - 1, H, networks, dtype)
-            u += jnp.sum(jnp.sum(C[:, None] * D[:, :, None], axis=0) ** 2, axis=0)
-    return jnp.mean(values * r * u / n, axis=0)
+        along = jnp.sum(C * e[:, None], axis=0) + (0 if own is None else w[own] * jnp.sqrt(rho_squared))
+        u += along**2
+    if d:
+        D = assemble(jnp.sqrt(D_diagonal), D_below, H)
+        u += jnp.sum(jnp.sum(C[:, None] * D[:, :, None], axis=0) ** 2, axis=0)
+    return jnp.mean(heads.o[:, None] ** 2 * c[H:] / heads.dim * r * u / n, axis=0)
 
 
-def _head_scales(layer: Any, rng_key: Array, G_ii: Array, networks: int) -> tuple[Array, Array]:
-    """Of every head the scale of the scores given the token's norm, and the factor o_a^2 c'_a of its values."""
-    key_c, key_values = jax.random.split(rng_key)
-    q, o = (jnp.asarray(x, G_ii.dtype)[:, None] for x in (layer.score_scale * layer.score_factor, layer.value_scale))
-    if layer.head_dim is None:
-        return q * jnp.sqrt(G_ii), o**2
-    df = np.asarray(layer.head_dim, G_ii.dtype)
-    c, c_values = (chi_square(key, df, (layer.heads, networks)) / df for key in (key_c, key_values))
-    return q * jnp.sqrt(G_ii * c), o**2 * c_values
+def split(x: Array, *sizes: int) -> list[Array]:
+    """Parts of these sizes along the first axis."""
+    return jnp.split(x, np.cumsum(sizes)[:-1])
 
 
-def _weights(layer: Any, p: Float[Array, "m H network"], bias: Float[Array, "H m"]) -> Float[Array, "m H network"]:
+def _weights(p: Float[Array, "m H network"], bias: Float[Array, "H m"], identity: bool) -> Float[Array, "m H network"]:
     p = p + bias.T[..., None]
-    return p if layer.score_function == "identity" else jax.nn.softmax(p, axis=0)
+    return p if identity else jax.nn.softmax(p, axis=0)

@@ -53,7 +53,7 @@ class Sampled:
         """The law given the inputs of these networks."""
         raise NotImplementedError
 
-    def draw_variances(self, rng_key: Array, networks: int, token: int, keys: np.ndarray, bias: Array) -> Array:
+    def draw_variances(self, rng_key: Array, networks: int, token: int, keys: np.ndarray, heads: Any) -> Array:
         """Conditional variances of one token that sees these keys, one a network."""
         raise NotImplementedError
 

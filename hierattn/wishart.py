@@ -8,14 +8,18 @@ import numpy as np
 from jaxtyping import Array, Float
 
 
-def chi_square(rng_key: Array, df: Float[Array | np.ndarray, "..."], shape: tuple[int, ...]) -> Float[Array, "..."]:
+def chi_square(
+    rng_key: Array, df: Float[Array | np.ndarray, "..."], shape: tuple[int, ...], at_least_two: bool = False
+) -> Float[Array, "..."]:
     """Chi-square draws with df > 0 degrees of freedom (broadcast to shape), in the dtype of df.
+
+    That there are at least two of them saves work; of a concrete df it is seen, of an abstract one it must be said.
 
     Marsaglia and Tsang (2000) on whole arrays: a round proposes for all entries at once and fills those still open, until
     none is. JAX's own gamma works entry by entry and is many times slower (analysis/benchmarks/chi_square.py).
     """
     dtype, boosted = df.dtype, df < 2  # below two degrees of freedom: draw with two more, then shrink
-    none_boosted = isinstance(df, np.ndarray) and not boosted.any()
+    none_boosted = at_least_two or (isinstance(df, np.ndarray) and not boosted.any())
     d = jnp.broadcast_to(df / 2 + boosted, shape) - 1 / 3
     c = 1 / jnp.sqrt(9 * d)
 
@@ -48,17 +52,24 @@ def bartlett(rng_key: Array, df: int, size: int, batch: tuple[int, ...], dtype: 
     return below + diagonal[..., None, :] * jnp.eye(size, r, dtype=dtype)
 
 
-def bartlett_last(rng_key: Array, df: int, size: int, networks: int, dtype: Any) -> Float[Array, "size r {networks}"]:
-    """As `bartlett`, with the networks on the last axis: where small matrices are computed with entry by entry."""
-    r = min(df, size)
-    key_diagonal, key_below = jax.random.split(rng_key)
-    diagonal = jnp.sqrt(chi_square(key_diagonal, np.asarray(df - np.arange(r), dtype)[:, None], (r, networks)))
+def assemble(
+    diagonal: Float[Array, "r network"], below: Float[Array, "k network"], size: int
+) -> Float[Array, "size r network"]:
+    """Lower trapezoidal matrices from their diagonal and the entries below it, row by row; networks on the last axis.
+
+    Where small matrices are computed with entry by entry, as many networks as possible side by side are fastest.
+    """
+    r, networks = diagonal.shape
     i, j = np.tril_indices(size, -1, r)
-    below = jax.random.normal(key_below, (len(i), networks), dtype)
     place = np.zeros((size, r), int)  # where in (zero, diagonal, below) an entry is found
     place[np.arange(r), np.arange(r)] = 1 + np.arange(r)
     place[i, j] = 1 + r + np.arange(len(i))
-    return jnp.concatenate([jnp.zeros((1, networks), dtype), diagonal, below])[place]
+    return jnp.concatenate([jnp.zeros((1, networks), diagonal.dtype), diagonal, below])[place]
+
+
+def entries_below(size: int, r: int) -> int:
+    """Entries below the diagonal of a (size, r) matrix."""
+    return r * size - r * (r + 1) // 2
 
 
 def cholesky_last(G: Float[Array, "s s network"]) -> Float[Array, "s s network"]:

@@ -1,0 +1,54 @@
+"""The paper's Figure 2a: a score p_11 at width 256, divided by sqrt(n) and by n, against N(0, 1) (clip inputs)."""
+
+import jax
+import matplotlib.pyplot as plt
+import numpy as np
+from plotting import SEED, SERIES, main
+from scipy.stats import norm
+
+from hierattn import Architecture, FiniteWidth, RandomInputs
+
+WIDTH, NETWORKS = 256, 500_000
+
+
+def compute(quick: bool) -> dict:
+    """Histograms and moments of the scores under both scalings; one token has the scores of the first of many."""
+    edges, found = np.linspace(-4.5, 4.5, 181), {}
+    for scaling in ("sqrt", "linear"):
+        law = FiniteWidth(Architecture(scaling=scaling), RandomInputs(WIDTH, tokens=1))
+        p = np.asarray(law.sample_scores(jax.random.key(SEED), NETWORKS // 10 if quick else NETWORKS), float).ravel()
+        square = p**2
+        found[scaling] = {
+            "variance": square.mean(),
+            "variance_error": square.std() / np.sqrt(p.size),
+            "kurtosis": (square**2).mean() / square.mean() ** 2,
+            "kurtosis_error": (square**2 / square.mean() ** 2 - 2 * square * (square**2).mean() / square.mean() ** 3).std()
+            / np.sqrt(p.size),
+            "density": np.histogram(p, edges, density=True)[0].tolist(),
+        }
+    a = 1 + 2 / WIDTH
+    theory = {"variance": a**2, "kurtosis": 3 * a * (a * (1 + 4 / WIDTH) * (1 + 6 / WIDTH)) ** 2 / a**4}
+    return {"edges": edges.tolist(), "scores": found, "theory": theory}
+
+
+def draw(results: dict) -> plt.Figure:
+    """Two histograms and the normal density."""
+    edges = np.array(results["edges"])
+    figure, axes = plt.subplots(figsize=(5.2, 3.4))
+    for (scaling, label), style in zip(
+        {"linear": "divided by $n$", "sqrt": "divided by $\\sqrt{n}$"}.items(), SERIES, strict=False
+    ):
+        density = results["scores"][scaling]["density"]
+        axes.stairs(density, edges, fill=True, color=style["color"], alpha=0.45, label=f"scores {label}", lw=0)
+        axes.stairs(density, edges, color=style["color"], lw=0.8)
+    axes.plot(edges, norm.pdf(edges), color="black", lw=2, label="$N(0, 1)$")
+    axes.annotate(
+        "vanishing: height\ngoes to infinity with $n$", (0.1, 0.62), (1.2, 0.55), fontsize=8.5, arrowprops={"arrowstyle": "-"}
+    )
+    axes.set(xlim=(-4, 4), ylim=(0, 0.7), xlabel="score $p_{11}$ at width 256", ylabel="density")
+    axes.legend(loc="upper left")
+    return figure
+
+
+if __name__ == "__main__":
+    main("fig2a", compute, draw)
