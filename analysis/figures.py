@@ -6,6 +6,7 @@ One process for all of them, so that what is compiled for one serves the others.
 """
 
 import argparse
+import os
 import sys
 import time
 from importlib import import_module
@@ -17,6 +18,8 @@ NAMES = (
     *("kl_rate", "kurtosis_heads", "head_dim", "theorem_sums", "gaussian_safe"),
 )
 sys.path.insert(0, str(Path(__file__).parent))
+if "--quick" in sys.argv:  # most of a quick run is compilation
+    os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1")
 
 
 def main() -> None:

@@ -16,8 +16,8 @@ WIDTHS, NETWORKS, PAIRS = (16, 64, 256, 1024), 10_000, 100_000
 def compute(quick: bool) -> dict:
     """Distances, dependence and quantiles of all widths."""
     layer, shares, found = Architecture(heads=2), np.linspace(0.005, 0.995, 100), {}
-    networks, pairs = (500, 2**14) if quick else (NETWORKS, PAIRS)
-    for n in WIDTHS[:2] if quick else WIDTHS:
+    networks, pairs = (300, 2**16) if quick else (NETWORKS, PAIRS)
+    for n in (16, 32) if quick else WIDTHS:
         law = FiniteWidth(layer, RandomInputs(n))
         correlation, error = theorem.dependence(layer, n, networks=pairs, seed=SEED)
         found[str(n)] = {

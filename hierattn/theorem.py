@@ -5,8 +5,7 @@
 for psi = y^2, |y|, 1(|y| > t), cos(t y) of one token and y^i y^j of two; and scores that are independent of the values.
 """
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -17,9 +16,10 @@ from scipy.special import ndtr
 from scipy.stats import wasserstein_distance
 
 from hierattn.architecture import Architecture
-from hierattn.collapsed import FiniteWidth
+from hierattn.collapsed import FiniteWidth, gram_factors
 from hierattn.inputs import RandomInputs
 from hierattn.law import Law
+from hierattn.wishart import chi_square
 
 
 class Psi(NamedTuple):
@@ -73,36 +73,31 @@ def distances(
 
 
 def dependence(
-    layer: Architecture, width: int, tokens: int = 4, activation: Any = "clip", networks: int = 200_000, seed: int = 0
+    layer: Architecture, width: int, activation: Any = "clip", networks: int = 200_000, seed: int = 0
 ) -> tuple[float, float]:
     """Correlation of p_11^2 with the square of the value variable v~^1 of the same head, and its standard error.
 
     Zero in the limit, where scores and values are independent; at finite width both know the inputs' Gram matrix. Given that,
     and the value matrix, v~ is Gaussian: its square is replaced by its conditional mean.
     """
-    law = FiniteWidth(layer, RandomInputs(width, tokens, activation))
-
-    def parts() -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        chunk = 2**14
-        for c in range(-(-networks // chunk)):
-            score, value = score_and_value(law, jax.random.fold_in(jax.random.key(seed), c), chunk)
-            yield np.asarray(score, float), np.asarray(value, float)
-
-    scores, values = (np.concatenate(x)[:networks] for x in zip(*parts(), strict=True))
+    n_H, inputs, chunk = float(layer.head_dim or width), RandomInputs(width, 1, activation), 2**16
+    q, o = (float(x[0]) for x in (layer.score_scale * layer.at_width(width).score_factor, layer.value_scale))
+    parts = []
+    for c in range(-(-networks // chunk)):
+        key_G, key_heads = jax.random.split(jax.random.fold_in(jax.random.key(seed), c))
+        G_11 = jnp.sum(gram_factors(key_G, inputs, (1,), chunk)[0] ** 2, axis=(0, 1))
+        parts.append(score_and_value(key_heads, G_11, n_H))
+    scores, values = (np.concatenate(x).astype(float)[:networks] for x in zip(*parts, strict=True))
+    scores, values = q * scores, o**2 * values
     square, value = scores**2 - (scores**2).mean(), values - values.mean()
     scale = np.sqrt(square.var() * (2 * (values**2).mean() + values.var()))  # Var(v~^2) = 2 E[value^2] + Var(value)
     products = square * value / scale
     return float(products.mean()), float(products.std() / np.sqrt(networks))
 
 
-@partial(jax.jit, static_argnames=("law", "networks"))
-def score_and_value(law: FiniteWidth, rng_key: Array, networks: int) -> tuple[Array, Array]:
-    """Score p_11 and conditional variance of v~^1, both of the first head."""
-    key_inputs, key_base, key_values = jax.random.split(rng_key, 3)
-    given = law.with_inputs(key_inputs, networks)
-    p = given.scores_from(*given.sample_base(key_base, networks))[:, 0, 0, 0]
-    D = given.sample_values(key_values, networks)
-    if D is None or law.layer.head_dim is None:
-        raise AssertionError("a finite width has a finite head_dim")
-    value = jnp.sum((given.L_k[:, None, :1] @ D)[:, 0, 0] ** 2, axis=-1) / law.layer.head_dim
-    return p, jnp.asarray(law.layer.value_scale)[0] ** 2 * value
+@jax.jit
+def score_and_value(rng_key: Array, G_11: Float[Array, " network"], n_H: Any) -> tuple[Array, Array]:
+    """Score p_11 and conditional variance of v~^1 of one head at scales 1, given the token's norm (THEORY section 5)."""
+    key_z, key_c = jax.random.split(rng_key)
+    c = chi_square(key_c, jnp.asarray(n_H, G_11.dtype), (2, *G_11.shape)) / n_H
+    return G_11 * jnp.sqrt(c[0]) * jax.random.normal(key_z, G_11.shape, G_11.dtype), G_11 * c[1]

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hierattn import Architecture, InputError, Law, collapsed, kernels, network, rotary_frequencies, sampling
+from hierattn import Architecture, InputError, Law, collapsed, network, rotary_frequencies, sampling
 from hierattn.collapsed import FiniteWidth, given_inputs, gram_factors
 from hierattn.inputs import RandomInputs
 from tests.statistics import same_distribution, same_joint_law
@@ -34,7 +34,7 @@ class FixedGram(FiniteWidth):
 
     def with_inputs(self, rng_key, networks):
         law = super().with_inputs(rng_key, networks)
-        L_k, L_q = (jnp.broadcast_to(kernels.factor(K), (networks, *K.shape)) for K in (self.limit.K, self.limit.query_kernel))
+        L_k, L_q = (jnp.broadcast_to(L, (networks, *L.shape)) for L in (self.limit.L_k, self.limit.L_q))
         return Law.from_factors(law.layer, L_k.astype(law.dtype), L_q.astype(law.dtype))
 
 
@@ -60,7 +60,7 @@ def test_more_tokens_than_coordinates_against_explicit_networks():
     inputs = RandomInputs(2, tokens=3)
     y = network.simulate(jax.random.key(1), HEADS, inputs, NETWORKS, 2).y
     assert same_law(FiniteWidth(HEADS, inputs).sample(KEY, NETWORKS, 2), y)
-    assert not same_law(FiniteWidth(HEADS.replace(sigma_q=2.0), inputs).sample(KEY, NETWORKS, 2), y)
+    assert not same_law(FiniteWidth(HEADS.replace(sigma_q=3.0), inputs).sample(KEY, NETWORKS, 2), y)
 
 
 @pytest.mark.parametrize("activation", ["clip", "relu"])
@@ -128,11 +128,11 @@ def test_other_inputs_are_streamed_in_blocks():
 
 
 def test_gram_matrices_do_not_depend_on_the_block(monkeypatch):
-    """G = X X' / n in one block, and in blocks of 16 columns with 4 in the last: a column too few would be seen."""
-    G = {}
-    for block in (2**19, 16 * 3 * 5000):
+    """G = X X' / n in one block, and in blocks of 16 columns with 4 in the last: one column too few would be seen."""
+    networks, G = 20_000, {}
+    for block in (2**21, 16 * 3 * networks):
         monkeypatch.setattr(collapsed, "BLOCK", block)
-        (L,) = gram_factors(jax.random.key(block), RandomInputs(20, 3, "relu"), (3,), 5000)
+        (L,) = gram_factors(jax.random.key(block), RandomInputs(20, 3, "relu"), (3,), networks)
         G[block] = np.einsum("irm,jrm->mij", L, L)
     first, second = G.values()
     assert same_joint_law(first, second, np.random.default_rng(0))

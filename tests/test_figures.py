@@ -1,0 +1,52 @@
+"""Every figure script runs, in its quick form, and keeps its numbers."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def figures(tmp_path_factory):
+    out = tmp_path_factory.mktemp("figures")
+    command = [sys.executable, ROOT / "analysis" / "figures.py", "--quick", "--out", out]
+    subprocess.run(command, check=True, env={**os.environ, "MPLBACKEND": "agg"})
+    return {path.stem: json.loads(path.read_text()) for path in out.glob("*.json")}, out
+
+
+def test_every_script_has_a_picture_and_its_numbers(figures):
+    records, out = figures
+    paper = {"fig1", "fig2a", "fig2b", "fig3", "fig4", "fig5"}
+    assert set(records) == paper | {"hierarchy", "kl_rate", "kurtosis_heads", "head_dim", "theorem_sums", "gaussian_safe"}
+    for name, record in records.items():
+        assert record["command"] == f"python analysis/{name}.py --quick"
+        assert record["seed"] == 0
+        assert (out / f"{name}.pdf").read_bytes().startswith(b"%PDF")
+        assert (out / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_numbers_of_figure_1_are_the_known_ones(figures):
+    widths = figures[0]["fig1"]["widths"]
+    for n, known in {"16": 2.22e-2, "64": 2.13e-3, "256": 1.58e-4}.items():
+        assert abs(widths[n]["kl"] - known) < 5 * widths[n]["kl_error"] + 0.005 * known
+        assert len(widths[n]["kl_trials"]) == 10
+        assert 3 * max(widths[n]["kl_trials"]) > widths[n]["kl"]
+
+
+def test_numbers_of_figure_2a_are_those_of_the_formula(figures):
+    record = figures[0]["fig2a"]
+    for name in ("variance", "kurtosis"):
+        found = record["scores"]["sqrt"]
+        assert abs(found[name] - record["theory"][name]) < 5 * found[f"{name}_error"]
+    assert record["scores"]["linear"]["variance"] < 1.1 / 256
+
+
+def test_the_map_of_safety_orders_heads(figures):
+    for row in figures[0]["gaussian_safe"]["scale"].values():
+        needed = [record["networks_needed"] for record in row.values()]
+        assert needed == sorted(needed)
