@@ -15,9 +15,9 @@ WIDTHS, HEADS, TOKENS = (16, 64, 256, 1024), 2, 4
 def compute(quick: bool, activation: str = "clip", tokens: int = TOKENS, samples: int = 50_000) -> dict:
     """Densities and KL of all widths."""
     layer, runs = Architecture(heads=HEADS), {}
+    limit = FiniteWidth(layer, RandomInputs(1, tokens, activation)).limit.marginal()
     for n in WIDTHS[:3] if quick else WIDTHS:
         law = FiniteWidth(layer, RandomInputs(n, tokens, activation))
-        limit = law.limit.marginal()
         runs[n] = trials(law, limit, samples // 10 if quick else samples)
     y = np.linspace(0, 7, 141) * np.sqrt(limit.variance)
     limits = {"y": y.tolist(), "law": limit.pdf(y).tolist(), "variance": float(limit.variance)}

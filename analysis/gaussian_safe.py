@@ -10,6 +10,7 @@ from matplotlib.colors import LogNorm
 from plotting import main
 
 from hierattn import Architecture, Law, against_gaussian, kernels
+from hierattn.comparison import networks_needed
 
 HEADS = (1, 2, 4, 8, 16, 32, 64, 128)
 SCALES = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)
@@ -23,11 +24,11 @@ def compute(quick: bool) -> dict:
     cells += [("tokens", s, s, 1.0) for s in (TOKENS[1:3] if quick else TOKENS)]
     found: dict = {"scale": {}, "tokens": {}}
     for name, key, s, q in cells:
-        laws = [Law(Architecture(heads=H, sigma_q=q), kernels.equicorrelated(s)) for H in heads]
-        records = [
-            against_gaussian(law) | {"networks_needed_64": against_gaussian(law, coordinates=64)["networks_needed"]}
-            for law in laws
-        ]
+        records = []
+        for H in heads:
+            law = Law(Architecture(heads=H, sigma_q=q), kernels.equicorrelated(s))
+            marginal, record = law.marginal(), against_gaussian(law)
+            records.append(record | {"networks_needed_64": networks_needed(marginal, law.moments().variance, 64)})
         found[name][str(key)] = dict(zip(map(str, heads), records, strict=True))
     return found
 

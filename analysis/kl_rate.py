@@ -28,9 +28,9 @@ def compute(quick: bool) -> dict:
     found, widths = {}, WIDTHS[::3] if quick else WIDTHS
     networks, samples, count = (2**17, 5_000, 1) if quick else (NETWORKS, SAMPLES, TRIALS)
     rng = np.random.default_rng(SEED)
+    limit = FiniteWidth(Architecture(heads=2), RandomInputs(1)).limit.marginal()
     for n in widths:
         law = FiniteWidth(Architecture(heads=2), RandomInputs(n))
-        limit = law.limit.marginal()
         record = against_limit(from_draws(law, 0, networks, SEED), limit)
         grid = np.linspace(-4.5, 4.5, 181) * np.sqrt(limit.variance)
         kde = []

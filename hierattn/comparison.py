@@ -99,15 +99,19 @@ def against_gaussian(law: Law, token: int = 0, coordinates: int = 1, seed: int =
     KL of the law from it, the error of its 99.9 % quantile of |y| relative to the law's, and the networks needed to tell the
     two apart with 95 % power at the 5 % level by the likelihood ratio, if `coordinates` of each are seen.
     """
-    marginal, variance = law.marginal(token, seed=seed), law.with_infinite_head_dim().marginal(token, seed=seed).variance
-    quantile = marginal.isf(0.0005)
-    ratio = likelihood_ratio(marginal, float(variance), coordinates)
-    separation, noise = ratio.forward + ratio.backward, ndtri(LEVEL) * ratio.sd_gaussian + ndtri(POWER) * ratio.sd_law
+    marginal, variance = law.marginal(token, seed=seed), law.with_infinite_head_dim().moments(token, seed).variance
     return {
-        "kl": ratio.forward,
-        "quantile_error_999": float(-ndtri(0.0005) * np.sqrt(variance) / quantile - 1),
-        "networks_needed": int(np.ceil((noise / separation) ** 2)) if separation > 1e-12 else None,
+        "kl": likelihood_ratio(marginal, variance, coordinates).forward,
+        "quantile_error_999": float(-ndtri(0.0005) * np.sqrt(variance) / marginal.isf(0.0005) - 1),
+        "networks_needed": networks_needed(marginal, variance, coordinates),
     }
+
+
+def networks_needed(marginal: Marginal, variance: float, coordinates: int = 1) -> int | None:
+    """Networks that tell a law from a Gaussian with 95 % power at the 5 % level; None if nothing could."""
+    ratio = likelihood_ratio(marginal, variance, coordinates)
+    separation, noise = ratio.forward + ratio.backward, ndtri(LEVEL) * ratio.sd_gaussian + ndtri(POWER) * ratio.sd_law
+    return int(np.ceil((noise / separation) ** 2)) if separation > 1e-12 else None
 
 
 class LikelihoodRatio(NamedTuple):

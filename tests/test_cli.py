@@ -1,14 +1,15 @@
-"""The two commands, in this process; tests/test_package.py runs the installed program."""
+"""The commands, in this process; tests/test_package.py runs the installed program."""
 
 import json
 import sys
 
+import jax
 import numpy as np
 import pytest
 import xarray
 
 import hierattn
-from hierattn import Architecture, Law, cli, kernels
+from hierattn import Architecture, FiniteWidth, Law, RandomInputs, cli, compare, compare_outputs, kernels, network
 
 
 @pytest.fixture
@@ -45,11 +46,11 @@ def test_law_in_plain_text(run):
 @pytest.mark.parametrize(
     ("options", "layer", "kernel", "token"),
     [
-        (["--head-dim", 16], Architecture(head_dim=16), np.eye(4), 0),
+        (["--head-dim", 16, "--tokens", 2], Architecture(head_dim=16), np.eye(2), 0),
         (["--mask", "causal", "--token", 2], Architecture(mask="causal"), np.eye(4), 2),
         (["--scaling", "linear"], Architecture(scaling="linear"), np.eye(4), 0),
         (["--score-scale", 2, "--value-scale", 3], Architecture(sigma_q=2.0, sigma_v=3.0), np.eye(4), 0),
-        (["--tokens", 7, "--activation", "erf"], Architecture(), kernels.activation("erf", 7), 0),
+        (["--tokens", 3, "--activation", "erf"], Architecture(), kernels.activation("erf", 3), 0),
     ],
 )
 def test_every_option_reaches_the_law(run, options, layer, kernel, token):
@@ -75,8 +76,6 @@ def test_zero_outputs_have_no_kurtosis(run, tmp_path):
 
 
 def test_sample_writes_draws_with_provenance(run, tmp_path):
-    import jax
-
     file = tmp_path / "draws.nc"
     code, _, err = run("sample", "--heads", 2, "--networks", 50, "--coordinates", 3, "--scores", "--seed", 5, "--out", file)
     assert (code, err) == (0, "")
@@ -123,6 +122,27 @@ def test_overwriting_needs_force(run, tmp_path):
         (["sample"], 2, "Missing option '--out'"),
         (["sample", "--networks", "0", "--out", "x.nc"], 2, "networks: expected a positive whole number, got 0"),
         (["sample", "--networks", "1000000000000000", "--out", "x.nc"], 3, "bytes that are free"),
+        (["compare"], 2, "--width: expected either --width or a file of observed outputs, got neither"),
+        (["compare", "y.npy", "--width", "8"], 2, "--width: expected either --width or a file of observed outputs, got both"),
+        (["compare", "--width", "8", "--kernel", "K.npy"], 2, "--kernel: expected --activation with --width, got a kernel"),
+        (["compare", "y.npy", "--networks", "5"], 2, "--networks: expected nothing with a file of observed outputs, got 5"),
+        (["compare", "y.npy"], 2, "y.npy: expected a file, got none"),
+        (["compare", "--width", "0"], 2, "width: expected a positive whole number, got 0"),
+        (
+            ["compare", "--width", "8", "--tokens", "0", "--networks", "32"],
+            2,
+            "tokens: expected a positive whole number, got 0",
+        ),
+        (["compare", "--width", "8", "--networks", "5"], 2, "networks: expected a whole number of at least 32, got 5"),
+        (["compare", "--width", "8", "--token", "4"], 2, "token: expected a whole number from 0 to 3, got 4"),
+        (["simulate", "--out", "x.nc"], 2, "Missing option '--width'"),
+        (["simulate", "--width", "0", "--method", "explicit", "--out", "x.nc"], 2, "width: expected a positive whole number"),
+        (["simulate", "--width", "10000000", "--method", "explicit", "--out", "x.nc"], 3, "width: expected"),
+        (
+            ["simulate", "--width", "8", "--networks", "0", "--out", "x.nc"],
+            2,
+            "networks: expected a positive whole number, got 0",
+        ),
     ],
 )
 def test_errors_are_one_line_and_an_exit_code(run, monkeypatch, tmp_path, arguments, code, words):
@@ -141,12 +161,119 @@ def test_tokens_must_fit_the_kernel(run, tmp_path):
     assert "--tokens: expected the kernel's 3 tokens, got 4" in err
 
 
+def test_law_prints_quantiles_and_tails(run):
+    """Of |y|: a quantile is passed with its probability, within its error."""
+    record = json.loads(run("law", "--tokens", 2, "--score-scale", 2, "--json")[1])
+    found = Law(Architecture(sigma_q=2.0), np.eye(2)).marginal()
+    for name, p in {"99": 0.01, "999": 1e-3, "9999": 1e-4}.items():
+        assert 2 * found.sf(record[f"quantile_{name}"]) == pytest.approx(p, rel=1e-9)
+        assert 0 <= record[f"quantile_{name}_error"] < 1e-5
+    for sds in (3, 4, 5):
+        assert record[f"tail_{sds}sd"] == pytest.approx(2 * found.sf(sds * np.sqrt(found.variance)), rel=1e-6)
+        assert record[f"tail_{sds}sd_error"] < 1e-3 * record[f"tail_{sds}sd"]
+    assert record["distribution_method"] == "quadrature"
+    assert "quantile 999" in run("law", "--tokens", 2, "--score-scale", 2)[1]
+
+
+@pytest.mark.parametrize("method", ["collapsed", "explicit"])
+def test_simulate_writes_networks_of_finite_width(run, tmp_path, method):
+    file, key = tmp_path / "y.nc", jax.random.key(5)
+    options = ("--width", 8, "--tokens", 3, "--heads", 2, "--activation", "relu", "--networks", 20, "--coordinates", 2)
+    command = ("simulate", *options, "--method", method, "--scores", "--seed", 5, "--out", file)
+    code, _, err = run(*command)
+    assert (code, err) == (0, "")
+    layer, inputs = Architecture(heads=2), RandomInputs(8, 3, "relu")
+    law = FiniteWidth(layer, inputs)
+    if method == "collapsed":
+        y, p = law.sample(key, 20, 2), law.sample_scores(key, 20)
+    else:
+        p, y = network.simulate(key, layer, inputs, 20, 2)
+    with xarray.open_dataset(file, engine="h5netcdf") as data:
+        assert data["outputs"].dims == ("network", "token", "coordinate")
+        assert data["scores"].dims == ("network", "head", "query", "key")
+        np.testing.assert_array_equal(data["outputs"], y)
+        np.testing.assert_array_equal(data["scores"], p)
+        expected = {"seed": 5, "method": method, "activation": "relu", "law": repr(law), "dtype": "float32"}
+        assert {name: data.attrs[name] for name in expected} == expected
+        assert data.attrs["command"].startswith("hierattn simulate --width 8")
+    assert run(*command)[0] == 2
+    assert run(*command, "--force")[0] == 0
+
+
+def test_compare_a_width_with_its_limit(run):
+    command = ("compare", "--width", 16, "--tokens", 2, "--head-dim", 4, "--networks", 2**12, "--seed", 3)
+    code, out, err = run(*command, "--json")
+    record = json.loads(out)
+    assert (code, err) == (0, "")
+    assert record == compare(Architecture(head_dim=4), 16, tokens=2, networks=2**12, seed=3)
+    for name in ("kl", "total_variation", "ks_distance", "excess_kurtosis_finite", "tail_ratio_999", "head_dim_kl"):
+        assert record[f"{name}_error"] > 0
+    assert {"kl_floor", "excess_kurtosis_limit", "head_dim_kl_floor", "head_dim_excess_kurtosis_limit"} <= set(record)
+    assert {"gaussian_kl", "gaussian_quantile_error_999", "gaussian_networks_needed"} <= set(record)
+    title, *lines = run(*command)[1].splitlines()
+    assert title == "width 16, clip inputs, 2 tokens, 1 heads: token 0"
+    assert any(line.split()[:3] == ["kl", f"{record['kl']:.10g}", "+-"] for line in lines)
+
+
+def test_every_option_reaches_the_comparison(run, monkeypatch):
+    given = []
+    monkeypatch.setattr(hierattn, "compare", lambda *arguments: given.append(arguments) or {"kl": 0.0}, raising=False)
+    assert run("compare", "--width", 9, "--activation", "relu", "--token", 1, "--seed", 2, "--heads", 3)[0] == 0
+    layer, *rest, advance = given[0]
+    assert (layer.heads, *rest) == (3, 9, 4, "relu", 1, 2**22, 2)
+    advance(5)
+
+
+def test_compare_observed_outputs_with_the_law(run, tmp_path):
+    law = Law(Architecture(sigma_q=2.0), np.eye(2))
+    y = np.asarray(law.sample(jax.random.key(0), 200, 2))
+    np.savez(tmp_path / "y.npz", outputs=y, other=np.zeros(3))
+    xarray.Dataset({"outputs": (("network", "token", "coordinate"), y)}).to_netcdf(tmp_path / "y.nc", engine="h5netcdf")
+    np.save(tmp_path / "K.npy", np.eye(2))
+    expected = compare_outputs(y, law, token=1, seed=4)
+    options = ("--score-scale", 2, "--token", 1, "--seed", 4)
+    for arguments in (("y.npz",), ("y.nc", "--tokens", 2), ("y.nc", "--kernel", tmp_path / "K.npy")):
+        code, out, _ = run("compare", tmp_path / arguments[0], *arguments[1:], *options, "--json")
+        assert (code, json.loads(out)) == (0, expected)
+    code, out, _ = run("compare", tmp_path / "y.nc", *options)
+    assert code == 0
+    assert any(line.split() == ["tail", "ratio", "9999", "None"] for line in out.splitlines())
+    assert "tail_ratio_9999 needs 10 outputs in the tail" in out
+
+
+@pytest.mark.parametrize(
+    ("outputs", "options", "words"),
+    [
+        (np.ones((30, 2)), (), "expected shape (network, token, coordinate), got (30, 2)"),
+        (np.ones((30, 2, 3)), ("--tokens", 3), "outputs: expected shape (network, 3 tokens, coordinate), got (30, 2, 3)"),
+        (np.ones((30, 2, 3)), (), "outputs: expected outputs that vary"),
+        (np.full((30, 2, 3), np.nan), (), "180 NaN or infinite, the first at (0, 0, 0)"),
+    ],
+)
+def test_outputs_that_cannot_be_compared(run, tmp_path, outputs, options, words):
+    np.save(tmp_path / "y.npy", outputs)
+    code, out, err = run("compare", tmp_path / "y.npy", *options)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert words in err
+
+
 def test_a_table_and_a_progress_bar_on_a_terminal(run, monkeypatch, tmp_path):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     _, out, err = run("sample", "--networks", 2, "--out", tmp_path / "x.nc")
     assert "│ networks" in out
     assert "networks" in err
+    monkeypatch.setattr(hierattn, "compare", lambda *arguments: arguments[-1](2**22) or {"kl": 0.5}, raising=False)
+    _, out, err = run("compare", "--width", 8)
+    assert "│ kl │ 0.5 │" in out
+    assert "networks" in err
+
+
+@pytest.mark.parametrize("command", ["simulate", "compare"])
+def test_help_of_finite_networks(run, command):
+    code, out, _ = run(command, "--help")
+    assert code == 0
+    assert all(f"--{option}" in out for option in ("width", "tokens", "heads", "head-dim", "activation", "networks", "seed"))
 
 
 def test_help_lists_every_option(run):

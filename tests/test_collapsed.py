@@ -96,15 +96,16 @@ def test_given_inputs_have_the_kernel_of_their_gram_matrix():
     assert law.shape == (4, 4)
 
 
-@pytest.mark.parametrize("activation", ["clip", "relu"])
-@pytest.mark.parametrize("width", [1, 2])
+@pytest.mark.parametrize(("width", "activation"), [(1, "clip"), (2, "clip"), (2, "relu")])
 def test_more_tokens_than_coordinates(width, activation):
-    law = FiniteWidth(HEADS, RandomInputs(width, activation=activation))
-    K = np.asarray(law.with_inputs(KEY, 500).K)
-    assert np.all(np.linalg.matrix_rank(K, tol=1e-4) <= width)
-    for drawn in (law.sample(KEY, 500), law.sample_Sigma(KEY, 500), law.sample_variances(KEY, 500)):
+    """Gram matrices of low rank, and with relu tokens that are zero: nothing is NaN."""
+    law, networks = FiniteWidth(HEADS, RandomInputs(width, activation=activation)), 8192
+    G = np.asarray(law.with_inputs(KEY, networks).K)
+    assert np.all(np.linalg.matrix_rank(G[:500], tol=1e-2) <= width)
+    assert np.any(np.einsum("mii->mi", G) == 0) == (activation == "relu")
+    for drawn in (*next(law.stream(KEY, networks)), law.sample_variances(KEY, networks)):
+        assert len(drawn) == networks
         assert np.all(np.isfinite(drawn))
-    assert np.any(np.einsum("mii->mi", K) == 0) == (activation == "relu")
 
 
 def shapes(inputs):

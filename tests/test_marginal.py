@@ -9,7 +9,18 @@ import numpy as np
 import pytest
 from scipy import integrate, special, stats
 
-from hierattn import Architecture, FiniteWidth, Law, RandomInputs, independent, kernels, marginal, rotary_frequencies, rqmc, token_law
+from hierattn import (
+    Architecture,
+    FiniteWidth,
+    Law,
+    RandomInputs,
+    independent,
+    kernels,
+    marginal,
+    rotary_frequencies,
+    rqmc,
+    token_law,
+)
 from hierattn.errors import InputError
 from hierattn.marginal import from_draws
 from tests.statistics import SIGMAS, within
@@ -149,15 +160,12 @@ def test_wide_and_narrow_scores(q, s):
 
 LAYERS = {
     "narrow heads": (Architecture(heads=2, head_dim=8), GENERAL, 1),
-    "narrow heads, six tokens": (Architecture(heads=2, head_dim=8), SIX, 2),
-    "wider heads, six tokens": (Architecture(head_dim=64), np.eye(6), 2),
+    "wider heads, six tokens": (Architecture(head_dim=64), SIX, 2),
     "causal": (Architecture(heads=2, mask="causal"), SIX, 2),
     "bias per head": (Architecture(heads=2, bias=RNG.normal(size=(2, 4, 4))), GENERAL, 3),
     "unequal heads": (Architecture(heads=3, sigma_q=[0.5, 1.0, 2.0], sigma_v=[1.0, 2.0, 0.5]), GENERAL, 0),
     "rotary": (Architecture(heads=2, rotary=rotary_frequencies(6)), GENERAL, 2),
-    "six tokens": (Architecture(heads=2), SIX, 0),
     "identity": (Architecture(heads=4, score_function="identity"), PAIR, 1),
-    "grouped": (Architecture(heads=4, head_dim=8, key_value_heads=2), GENERAL, 1),
 }
 CHECKS = np.array([0.0, 0.5, 1.0, 2.0, 3.0])
 
@@ -180,7 +188,6 @@ def disagreement(found, other):
 def test_every_layer(name, monkeypatch):
     """65,536 drawn networks have 1e-3 of statistical error: a score scale wrong by 10 % is seen."""
     monkeypatch.setattr(rqmc, "BUDGET", 2**22)
-    monkeypatch.setattr(token_law, "DRAWS", 2**17)
     layer, K, token = LAYERS[name]
     law = Law(layer, K)
     found, exact = law.marginal(token, accuracy=1e-5), law.moments(token)
@@ -188,18 +195,24 @@ def test_every_layer(name, monkeypatch):
     kurtosis_error = found.error("excess_kurtosis") + exact.excess_kurtosis_error
     assert abs(found.excess_kurtosis - exact.excess_kurtosis) <= kurtosis_error + 1e-6
     assert disagreement(found, drawn(name)) < SIGMAS
-    if name != "grouped":
-        assert found.density_error() < 1e-4
+    assert found.density_error() < 1e-4
+    assert found.method == ("RQMC" if "six" in name else "quadrature")
     mutant = Law(layer.replace(sigma_q=1.1 * layer.sigma_q), K).marginal(token, accuracy=1e-3)
     assert disagreement(mutant, drawn(name)) > SIGMAS
 
 
-def test_methods_are_named(monkeypatch):
-    monkeypatch.setattr(token_law, "DRAWS", 2**10)
-    methods = {"narrow heads": "quadrature", "six tokens": "RQMC", "grouped": "Monte Carlo", "identity": "quadrature"}
-    for name, method in methods.items():
-        layer, K, token = LAYERS[name]
-        assert Law(layer, K).marginal(token, accuracy=0.1).method == method
+def test_grouped_heads_are_drawn(monkeypatch):
+    """Nothing but Monte Carlo: 32,768 networks against moments by RQMC; a score scale wrong by 10 % is seen."""
+    monkeypatch.setattr(rqmc, "BUDGET", 2**22)
+    monkeypatch.setattr(token_law, "DRAWS", 2**15)
+    layer = Architecture(heads=4, head_dim=8, key_value_heads=2)
+    found, exact = Law(layer, GENERAL).marginal(1), Law(layer, GENERAL).moments(1)
+    assert found.method == "Monte Carlo"
+    assert abs(found.variance - exact.variance) <= found.error("moment", 2) + exact.variance_error
+    kurtosis_error = found.error("excess_kurtosis") + exact.excess_kurtosis_error
+    assert abs(found.excess_kurtosis - exact.excess_kurtosis) <= kurtosis_error
+    mutant = Law(layer.replace(sigma_q=1.1), GENERAL).moments(1)
+    assert abs(found.variance - mutant.variance) > found.error("moment", 2) + mutant.variance_error
 
 
 # one distribution, seen from several sides
@@ -293,14 +306,13 @@ SLOPES = {
     "one token": (Architecture(heads=2), [[2.0]], 1e-5),
     "two independent tokens": (Architecture(), np.eye(2), 1e-5),
     "four tokens": (Architecture(heads=2), GENERAL, 1e-5),
-    "narrow heads": (Architecture(head_dim=8), PAIR, 1e-5),
     "six tokens": (Architecture(heads=2), SIX, 1e-3),
 }
 
 
 @pytest.mark.parametrize("name", SLOPES)
 def test_derivatives_of_the_density(name):
-    """d log f(0.7) along two directions, score scale with K's diagonal and value scale, against differences of concrete laws."""
+    """d log f(0.7) along score scale with K's diagonal, and along value scale, against differences of concrete laws."""
     layer, K, tolerance = SLOPES[name]
     K = np.asarray(K)
 
@@ -325,11 +337,12 @@ def test_derivatives_need_no_setting_and_leave_none():
     def logpdf(q):
         return Law.from_factors(Architecture().with_scales(q, 1.0), np.linalg.cholesky(GENERAL)).marginal().logpdf(0.7)
 
+    slope_of = jax.jit(jax.grad(logpdf))
     assert not jax.config.jax_enable_x64
-    slope = jax.grad(logpdf)(1.0)
+    slope = slope_of(1.0)
     assert not jax.config.jax_enable_x64
     with jax.enable_x64(True):
-        wide = jax.grad(logpdf)(1.0)
+        wide = slope_of(1.0)
         assert jax.config.jax_enable_x64
     assert (slope.dtype, wide.dtype) == (np.float32, np.float64)
     assert float(slope) == pytest.approx(float(wide), rel=1e-6)
@@ -395,12 +408,12 @@ def test_finite_width_has_a_distribution():
 
 
 def test_memory_does_not_grow_with_networks():
-    """NumPy's peak: 2^22 draws would be 32 MB."""
+    """NumPy's peak: 2^21 draws would be 16 MB."""
     law, peaks = Law(Architecture(), np.eye(2)), []
-    for networks in (2**16, 2**22):
+    for networks in (2**16, 2**21):
         tracemalloc.start()
         from_draws(law, 0, networks)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert max(peaks) < 60e6
-    assert peaks[1] < peaks[0] + 8e6
+    assert peaks[1] < peaks[0] + 4e6

@@ -28,10 +28,11 @@ VARIANTS = {  # the layer, and what the mutant changes
 
 
 def same_networks(ours, theirs):
-    """Outputs jointly, and second moments of the scores."""
+    """Outputs jointly, and second moments of some scores of all heads."""
     y, p = theirs
-    pairs = [x[:, :, None] * x[:, None] for x in (np.asarray(x, float).reshape(len(x), -1) for x in (ours.p, p))]
-    return same_joint_law(ours.y, y, np.random.default_rng(0)) and same_means(*pairs)
+    few = [np.asarray(x, float)[:, :, 1:3, 2:].reshape(len(x), -1) for x in (ours.p, p)]
+    products = [x[:, :, None] * x[:, None] for x in few]
+    return same_joint_law(ours.y, y, np.random.default_rng(0)) and same_means(*products)
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -75,7 +76,7 @@ def test_gram_matrices_of_random_inputs(activation):
 def test_score_moments_at_finite_width():
     """Variance (1 + 2/n)^2 and the kurtosis of THEORY section 10; with G fixed at K they would be 1 and 3 (1 + 2/n)."""
     n = 16
-    p = np.asarray(network.simulate(KEY, Architecture(), RandomInputs(n, tokens=1), 100_000).p, float).ravel()
+    p = np.asarray(network.simulate(KEY, Architecture(), RandomInputs(n, tokens=1), 50_000).p, float).ravel()
     variance = (1 + 2 / n) ** 2
     fourth = 3 * (1 + 2 / n) * ((1 + 2 / n) * (1 + 4 / n) * (1 + 6 / n)) ** 2
     assert mean_agrees(p**2, variance)
