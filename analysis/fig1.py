@@ -16,7 +16,7 @@ def compute(quick: bool, activation: str = "clip", tokens: int = TOKENS, samples
     """Densities and KL of all widths."""
     layer, runs = Architecture(heads=HEADS), {}
     limit = FiniteWidth(layer, RandomInputs(1, tokens, activation)).limit.marginal()
-    for n in WIDTHS[:3] if quick else WIDTHS:
+    for n in WIDTHS[: 3 if activation == "clip" else 2] if quick else WIDTHS:
         law = FiniteWidth(layer, RandomInputs(n, tokens, activation))
         runs[n] = trials(law, limit, samples // 10 if quick else samples)
     y = np.linspace(0, 7, 141) * np.sqrt(limit.variance)

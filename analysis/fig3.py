@@ -5,9 +5,10 @@ Beside the paper's comparison, that with the law that keeps head_dim = 64: what 
 
 import matplotlib.pyplot as plt
 import numpy as np
-from plotting import GAUSS, LAW, SERIES, main, plot_kl, trials
+from plotting import GAUSS, LAW, SEED, SERIES, against, main, plot_kl
 
 from hierattn import Architecture, FiniteWidth, RandomInputs
+from hierattn.marginal import from_draws
 
 HEAD_DIM, HEADS, SAMPLES = 64, (1, 4, 16), 50_000
 
@@ -15,14 +16,15 @@ HEAD_DIM, HEADS, SAMPLES = 64, (1, 4, 16), 50_000
 def compute(quick: bool) -> dict:
     """Densities and both KLs for every number of heads."""
     found = {}
-    for H in HEADS:
+    for H in HEADS[:1] if quick else HEADS:
         law = FiniteWidth(Architecture(heads=H, head_dim=HEAD_DIM), RandomInputs(HEAD_DIM * H))
         samples = SAMPLES // 20 if quick else SAMPLES
         limit, kept = law.limit.marginal(), law.fixed_head_dim.marginal()
+        finite = from_draws(law, 0, 10 * samples, SEED, batches=10)
         y = np.linspace(0, 7, 141) * np.sqrt(limit.variance)
         found[str(H)] = {
-            "limit": trials(law, limit, samples),
-            "kept": trials(law, kept, samples),
+            "limit": against(finite, limit),
+            "kept": against(finite, kept),
             "y": y.tolist(),
             "law": limit.pdf(y).tolist(),
             "law_kept": kept.pdf(y).tolist(),

@@ -7,7 +7,7 @@ from plotting import main
 
 def compute(quick: bool) -> dict:
     """Figure 1 with ReLU."""
-    return fig1.compute(quick, activation="relu", samples=20_000 if quick else 100_000)
+    return fig1.compute(quick, activation="relu", samples=5_000 if quick else 100_000)
 
 
 def draw(results: dict) -> plt.Figure:

@@ -40,17 +40,22 @@ STYLE = {
     "lines.linewidth": 1.5,
     "lines.markersize": 4.5,
     "figure.constrained_layout.use": True,
-    "savefig.dpi": 160,
+    "figure.dpi": 160,
     "svg.hashsalt": "hierattn",
 }
 
 
-def trials(law: FiniteWidth, limit: Marginal, samples: int, count: int = 10, seed: int = SEED) -> dict:
-    """`count` trials of `samples` fresh networks each: density on a grid, KL of every trial, KL of all with its error.
+def trials(law: FiniteWidth, limit: Marginal, samples: int, count: int = 10) -> dict:
+    """`count` trials of `samples` fresh networks each, against a limit."""
+    return against(from_draws(law, 0, samples * count, SEED, batches=count), limit)
+
+
+def against(finite: Marginal, limit: Marginal) -> dict:
+    """Density on a grid, KL of every trial (a batch of the draws), KL of all of them with its error.
 
     Bins of log v are linear in the draws, so a trial's density is what all of them have more than all but it.
     """
-    finite = from_draws(law, 0, samples * count, seed, batches=count)
+    count = len(finite.nodes.x) - 1
     grid = np.linspace(0, 14, 1401) * np.sqrt(limit.variance)
     step, f = grid[1], limit.pdf(grid)
     rows = finite.each("pdf", grid)
@@ -104,7 +109,9 @@ def main(name: str, compute, draw, arguments: list[str] | None = None) -> None:
         temporary.write_text(json.dumps(record, indent=1) + "\n")
     with mpl.rc_context(STYLE):
         figure = draw(results)
+        figure.canvas.draw()
+        figure.set_layout_engine("none")  # it stays as it is in every format
         for ending, metadata in {"pdf": {"CreationDate": None}, "png": {"Software": None}}.items():
-            figure.savefig(options.out / f"{name}.{ending}", metadata=metadata)
+            figure.savefig(options.out / f"{name}.{ending}", metadata=metadata, dpi=60 if options.quick else "figure")
         plt.close(figure)
     print(f"{options.out / name}.pdf, .png, .json  ({time.perf_counter() - start:.1f} s)", flush=True)

@@ -17,17 +17,19 @@ def compute(quick: bool) -> dict:
     """Distances, dependence and quantiles of all widths."""
     layer, shares, found = Architecture(heads=2), np.linspace(0.005, 0.995, 100), {}
     networks, pairs = (300, 2**16) if quick else (NETWORKS, PAIRS)
-    for n in (16, 32) if quick else WIDTHS:
-        law = FiniteWidth(layer, RandomInputs(n))
+    limit = FiniteWidth(layer, RandomInputs(1)).limit
+    limits = [theorem.limit_averages(limit, networks, SEED + 1 + i) for i in range(4)]
+    for n in WIDTHS[:1] if quick else WIDTHS:
+        averages = theorem.finite_averages(FiniteWidth(layer, RandomInputs(n)), networks, SEED)
         correlation, error = theorem.dependence(layer, n, networks=pairs, seed=SEED)
         found[str(n)] = {
-            "distances": theorem.distances(layer, n, networks=networks, seed=SEED),
+            "distances": theorem.distances(averages, limits),
             "dependence": correlation,
             "dependence_error": error,
-            "quantiles": np.quantile(theorem.finite_averages(law, networks, SEED)["y^2"], shares).tolist(),
+            "quantiles": np.quantile(averages["y^2"], shares).tolist(),
         }
-    limit = np.quantile(theorem.limit_averages(law.limit, 10 * networks, SEED)["y^2"], shares)
-    return {"shares": shares.tolist(), "law": limit.tolist(), "widths": found}
+    law = np.quantile(np.concatenate([averages["y^2"] for averages in limits]), shares)
+    return {"shares": shares.tolist(), "law": law.tolist(), "widths": found}
 
 
 def draw(results: dict) -> plt.Figure:

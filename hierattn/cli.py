@@ -191,9 +191,10 @@ def print_comparison(
     if kernel is not None or width is None:
         raise unusable("--kernel", "--activation with --width", "a kernel", "random inputs have no fixed kernel")
     count, phi = 2**22 if networks is None else networks, (activation or ActivationName.clip).value
+    tokens = 4 if tokens is None else tokens
     with progress("networks", count) as advance:
-        found = ha.compare(layer, width, tokens or 4, phi, token, count, seed, advance)
-    print_record(f"width {width}, {phi} inputs, {tokens or 4} tokens, {layer.heads} heads: token {token}", found, as_json)
+        found = ha.compare(layer, width, tokens, phi, token, count, seed, advance)
+    print_record(f"width {width}, {phi} inputs, {tokens} tokens, {layer.heads} heads: token {token}", found, as_json)
 
 
 def _write_draws(

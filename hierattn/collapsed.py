@@ -22,7 +22,7 @@ from hierattn.inputs import RandomInputs
 from hierattn.law import Law
 from hierattn.marginal import Marginal, from_draws
 from hierattn.sampling import Sampled
-from hierattn.wishart import assemble, chi_square, cholesky_last, entries_below
+from hierattn.wishart import assemble, chi_square, entries_below, factor_last
 
 BLOCK = 2**19  # entries of X held at once: they stay in the cache
 
@@ -125,4 +125,4 @@ def _streamed_factors(rng_key: Array, phi: Any, n: Any, sizes: tuple, block: int
         return jax.lax.fori_loop(0, jnp.minimum(block, n - i * block), lambda c, G: G + x[c][:, None] * x[c], G)
 
     G = jax.lax.fori_loop(0, (n + block - 1) // block, add_block, jnp.zeros((tokens, tokens, networks), dtype)) / n
-    return tuple(cholesky_last(G[a:b, a:b]) for a, b in pairwise(np.cumsum((0, *sizes)).tolist()))
+    return tuple(factor_last(G[a:b, a:b]) for a, b in pairwise(np.cumsum((0, *sizes)).tolist()))

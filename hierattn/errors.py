@@ -23,6 +23,22 @@ def unusable(argument: str, expected: str, got: object, remedy: str = "") -> Inp
     return InputError(f"{argument}: expected {expected}, got {got}" + (f"; {remedy}" if remedy else ""))
 
 
+def check_key(rng_key: Any) -> None:
+    """A JAX random key, new style or old."""
+    shape, kind = getattr(rng_key, "shape", None), str(getattr(rng_key, "dtype", None))
+    if (shape, kind) != ((2,), "uint32") and not (shape == () and kind.startswith("key<")):
+        raise unusable("rng_key", "a JAX random key", repr(rng_key), "use jax.random.key(0)")
+
+
+def check_counts(**counts: Any) -> None:
+    """Positive whole numbers."""
+    import numpy as np
+
+    for name, count in counts.items():
+        if not isinstance(count, (int, np.integer)) or isinstance(count, bool) or count < 1:
+            raise unusable(name, "a positive whole number", repr(count))
+
+
 def as_array(argument: str, value: Any, kind: type | None = float) -> "np.ndarray":
     """The value as a NumPy array (of this kind), or an error that names the argument."""
     import numpy as np

@@ -128,7 +128,7 @@ def density(y: np.ndarray, m: int, tau: float) -> np.ndarray:
     """
     step = min(0.05, tau / 3)
     reach = int(np.ceil(8.5 * tau / step))
-    x = np.arange(-40 - 8.5 * tau, 4 + 17 * tau, step)
+    x = np.arange(-40 - 17 * tau, 4 + 17 * tau, step)
     weight = np.exp(-((np.arange(-reach, reach + 1) * step / tau) ** 2) / 2)
     weight /= weight.sum()
     e = np.exp(np.minimum(x, 5))

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
 
+import jax
+
 from hierattn.activations import Activation, Function, lookup
 from hierattn.errors import unusable
 
@@ -34,6 +36,13 @@ class RandomInputs:
                 raise unusable(name, "a positive whole number", repr(value))
             object.__setattr__(self, name, int(value))
         object.__setattr__(self, "activation", lookup(self.activation))
+        try:
+            drawable = jax.eval_shape(self.phi, jax.ShapeDtypeStruct((2, 3), "float32")).shape == (2, 3)
+        except (TypeError, ValueError):
+            drawable = False
+        if not drawable:
+            remedy = "write it with jax.numpy"
+            raise unusable("activation", "a function of JAX arrays, coordinate by coordinate", self.phi, remedy)
 
     @property
     def phi(self) -> Function:

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 from jax.scipy.special import gammaln, log_ndtr, logsumexp, ndtr, ndtri
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from hierattn import mixtures, rqmc
 from hierattn.errors import unusable
@@ -57,68 +57,68 @@ class Marginal(NamedTuple):
     v_max: Any = math.inf
 
     @in_float64
-    def pdf(self, y: Any) -> Float[Array, "..."]:
+    def pdf(self, y: Any) -> Any:
         """Density."""
         return self._evaluate(_pdf, y)[0]
 
     @in_float64
-    def logpdf(self, y: Any) -> Float[Array, "..."]:
+    def logpdf(self, y: Any) -> Any:
         """Logarithm of the density."""
         return self._evaluate(_logpdf, y)[0]
 
     @in_float64
-    def cdf(self, y: Any) -> Float[Array, "..."]:
+    def cdf(self, y: Any) -> Any:
         """P(y_i <= y)."""
         return self._evaluate(_cdf, y)[0]
 
     @in_float64
-    def sf(self, y: Any) -> Float[Array, "..."]:
+    def sf(self, y: Any) -> Any:
         """P(y_i > y)."""
         return self._evaluate(_sf, y)[0]
 
     @in_float64
-    def logsf(self, y: Any) -> Float[Array, "..."]:
+    def logsf(self, y: Any) -> Any:
         """Log P(y_i > y), far into the tail."""
         return self._evaluate(_logsf, y)[0]
 
     @in_float64
-    def ppf(self, q: Any) -> Float[Array, "..."]:
+    def ppf(self, q: Any) -> Any:
         """The quantile: cdf(ppf(q)) = q. Near q = 1 use isf."""
         return self._evaluate(_ppf, _probability(q, "q"))[0]
 
     @in_float64
-    def isf(self, p: Any) -> Float[Array, "..."]:
+    def isf(self, p: Any) -> Any:
         """The value exceeded with probability p, however small: sf(isf(p)) = p."""
         return self._evaluate(_isf, _probability(p, "p"))[0]
 
     @in_float64
-    def moment(self, k: int) -> Float[Array, ""]:
+    def moment(self, k: int) -> Any:
         """E[y^k]; zero for odd k."""
         if not isinstance(k, (int, np.integer)) or k < 0:
             raise unusable("k", "a whole number that is not negative", repr(k))
         return self._evaluate(_moment, k)[0]
 
     @property
-    def variance(self) -> Float[Array, ""]:
+    def variance(self) -> Any:
         """E[y^2] = E[v]."""
         return self.moment(2)
 
     @property
     @in_float64
-    def excess_kurtosis(self) -> Float[Array, ""]:
+    def excess_kurtosis(self) -> Any:
         """3 Var(v) / E[v]^2."""
         return self._evaluate(_excess_kurtosis, None)[0]
 
-    def tail_bound(self, t: Any) -> Float[Array, "..."]:
+    @in_float64
+    def tail_bound(self, t: Any) -> Any:
         """2 Phi(-t / sqrt(v_max)), which P(|y_i| > t) never exceeds."""
-        if math.isinf(self.v_max):
+        if isinstance(self.v_max, float) and math.isinf(self.v_max):
             remedy = "a bound exists at infinite head_dim with softmax and given inputs"
             raise unusable("tail_bound", "a law with bounded conditional variance", "one without", remedy)
-        with jax.enable_x64(True):
-            return jnp.minimum(2 * ndtr(-jnp.asarray(t, float) / jnp.sqrt(self.v_max)), 1.0)
+        return jnp.minimum(2 * ndtr(-jnp.asarray(t, float) / jnp.sqrt(self.v_max)), 1.0)
 
     @in_float64
-    def error(self, function: str, at: Any = None) -> Float[Array, "..."]:
+    def error(self, function: str, at: Any = None) -> Any:
         """The error of pdf, logpdf, cdf, sf, logsf, ppf, isf (at a point), moment (of an order), or excess_kurtosis.
 
         By quadrature, the difference to a coarser rule; else four standard errors, by the jackknife over independent parts.
@@ -127,15 +127,15 @@ class Marginal(NamedTuple):
             raise unusable("function", "one of " + ", ".join(FUNCTIONS), repr(function))
         rows = self._evaluate(FUNCTIONS[function], at)
         if self.method in ("closed form", "quadrature"):
-            return jnp.abs(rows[0] - rows[-1])
+            return abs(rows[0] - rows[-1])
         return rqmc.COVER * jackknife_error(rows[1:])
 
-    def standard_error(self, function: str, at: Any = None) -> Float[Array, "..."]:
+    def standard_error(self, function: str, at: Any = None) -> Any:
         """The standard error behind `error`; zero for what is not random."""
         return self.error(function, at) * (0 if self.method in ("closed form", "quadrature") else 1 / rqmc.COVER)
 
     @in_float64
-    def each(self, function: str, at: Any = None) -> Float[Array, "row ..."]:
+    def each(self, function: str, at: Any = None) -> Any:
         """A function by every row of nodes (see `error`)."""
         return self._evaluate(FUNCTIONS[function], at)
 
@@ -145,14 +145,18 @@ class Marginal(NamedTuple):
             y = np.linspace(0, 8, 81) * np.sqrt(self.variance)
             return float(self.error("pdf", y).max() / self.pdf(0.0))
 
-    def _evaluate(self, function: Callable, at: Any) -> Float[Array, "row ..."]:
+    def _evaluate(self, function: Callable, at: Any) -> Any:
         """A function of one row of nodes, for every row."""
-        return _for_every_row(function, self.nodes, None if at is None else jnp.asarray(at, float))
+        return mixtures.as_numpy(_for_every_row(function, self.nodes, None if at is None else _as_float(at)))
 
 
 def jackknife_error(rows: Any) -> Any:
     """Standard error of an estimate from its values without each one of R equal parts."""
     return rows.std(axis=0, ddof=1) * (len(rows) - 1) * len(rows) ** -0.5
+
+
+def _as_float(at: Any) -> Any:
+    return jnp.asarray(at, float) if isinstance(at, jax.Array) else np.asarray(at, float)
 
 
 @partial(jax.jit, static_argnums=0)
@@ -209,7 +213,7 @@ def _from_bins(bins: np.ndarray) -> Nodes:
     x = LOWEST + BIN * np.concatenate([centre - sd, centre + sd])
     w = np.tile(mass, 2) / (2 * mass.sum())
     room = -len(x) % 2**12  # few shapes: few compilations
-    return mixtures.compress(jnp.asarray(np.pad(x, (0, room), mode="edge")), jnp.asarray(np.pad(w, (0, room))))
+    return mixtures.compress(np.pad(x, (0, room), mode="edge"), np.pad(w, (0, room)))
 
 
 def _probability(p: Any, name: str) -> Any:

@@ -2,48 +2,56 @@
 
 Any measure is compressed to Gauss's nodes, which Lanczos's iteration finds (Golub and Welsch 1969) and which integrate
 polynomials in log v up to degree 2 size - 1 exactly. Sums and products of independent variances are pairs of nodes, compressed
-again. Everything is differentiable: nodes stand still, and weights follow the measure through the moments of its orthonormal
-polynomials P_j, w_k = w_k(0) (1 + sum_j P_j(x_k) d E[P_j]), which is the derivative of interpolation at the nodes.
+again. All of it has first derivatives: nodes move with the measure's mean velocity near them, its projection on the orthonormal
+polynomials P_j, x_k' = sum_j P_j(x_k) E[P_j x'], and weights gain what their neighbours gain. (Second derivatives would need
+the spread of velocities too.)
 """
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
 SIZE = 40  # nodes kept
-SMALLER = 30  # nodes of a rule that tells the error of another
+SMALLER = 20  # nodes of a rule that tells the error of another
 BINS = 2**10  # of a measure before Lanczos's iteration
 
 
 class Nodes(NamedTuple):
     """A law of log v."""
 
-    x: Float[Array, " node"]
-    w: Float[Array, " node"]
+    x: Float[Array | np.ndarray, "*row node"]
+    w: Float[Array | np.ndarray, "*row node"]
 
 
-def compress(x: Float[Array, " n"], w: Float[Array, " n"], size: int = SIZE) -> Nodes:
+def compress(x: Float[Array | np.ndarray, " n"], w: Float[Array | np.ndarray, " n"], size: int = SIZE) -> Nodes:
     """Gauss's nodes of the measure with weights w at x."""
     if isinstance(x, Tracer) or isinstance(w, Tracer):
         return _following(x, w, size)
-    reduced = _binned(x, w) if len(x) > 2 * BINS else _filled(x, w)
-    return _gauss(*reduced, size)[0]
+    reduced = _binned(x, w) if len(x) > 2 * BINS else _filled(x, w, 2 * BINS)
+    return as_numpy(_gauss(*reduced, size)[0])
+
+
+def as_numpy(tree: Any) -> Any:
+    """JAX arrays as NumPy's, unless they are being traced: what is small and at hand need not be compiled for."""
+    return jax.tree.map(lambda x: x if isinstance(x, Tracer) or not isinstance(x, jax.Array) else np.asarray(x)[()], tree)
 
 
 def _following(x: Array, w: Array, size: int) -> Nodes:
-    """As `compress`, with weights that follow a measure that is being differentiated."""
+    """As `compress`, with nodes and weights that follow a measure that is being differentiated."""
     points, weights = (jax.lax.stop_gradient(a) for a in (x, w))
     total = weights.sum()
     reduced = _binned(points, weights) if len(x) > 2 * BINS else (points, weights)
     found, alpha, beta, vectors, centre, spread = _gauss(*reduced, size)
-    moments = _moments((x - centre) / spread, w / total, alpha, beta)
-    change = moments - jax.lax.stop_gradient(moments)
-    return Nodes(found.x, found.w + total * vectors[0] * (vectors.T @ change))  # P_j(x_k) = vectors[j, k] / vectors[0, k]
+    moved, gained = _projections((points - centre) / spread, (weights * (x - points), w - weights), alpha, beta)
+    filled = jnp.abs(vectors[0]) > 1e-15
+    P = jnp.where(filled, vectors / jnp.where(filled, vectors[0], 1), 0)  # P_j(x_k) of the orthonormal polynomials
+    return Nodes(found.x + P.T @ moved / total, found.w + vectors[0] ** 2 * (P.T @ gained))
 
 
 @partial(jax.jit, static_argnames=("size",))
@@ -57,10 +65,11 @@ def _gauss(x: Array, w: Array, size: int) -> tuple:
     return Nodes(centre + spread * nodes, total * vectors[0] ** 2), alpha, beta, vectors, centre, spread
 
 
-def _filled(x: Array, w: Array) -> tuple[Array, Array]:
-    """The measure with empty points added, so that one size is compiled for all."""
-    room = 2 * BINS - len(x)
-    return jnp.concatenate([x, jnp.full(room, x[0])]), jnp.concatenate([w, jnp.zeros(room, w.dtype)])
+def _filled(x: Array, w: Array, size: int) -> tuple[Array, Array]:
+    """The measure with empty points added."""
+    xp: Any = jnp if isinstance(x, Tracer) or isinstance(w, Tracer) else np
+    room = size - len(x)
+    return xp.concatenate([x, xp.full(room, x[0])]), xp.concatenate([w, xp.zeros(room)])
 
 
 def add(a: Nodes, b: Nodes, size: int = SIZE) -> Nodes:
@@ -85,14 +94,15 @@ def sum_of(a: Nodes, count: int, size: int = SIZE) -> Nodes:
 def stack(rows: list[Nodes]) -> Nodes:
     """Laws side by side; those with fewer nodes are filled up with empty ones."""
     size = max(len(row.x) for row in rows)
-    filled = [Nodes(jnp.pad(x, (0, size - len(x)), mode="edge"), jnp.pad(w, (0, size - len(w)))) for x, w in rows]
-    return Nodes(*(jnp.stack(arrays) for arrays in zip(*filled, strict=True)))
+    filled = [row if len(row.x) == size else Nodes(*_filled(*row, size)) for row in rows]
+    xp: Any = jnp if any(isinstance(leaf, Tracer) for row in rows for leaf in row) else np
+    return Nodes(*(xp.stack(arrays) for arrays in zip(*filled, strict=True)))
 
 
 def _combine(operation: Callable, a: Nodes, b: Nodes, size: int) -> Nodes:
     if any(isinstance(leaf, Tracer) for leaf in (*a, *b)):
         return _following(*_pairs(operation, a, b), size)
-    return _combined(operation, a, b, size)
+    return as_numpy(_combined(operation, a, b, size))
 
 
 def _pairs(operation: Callable, a: Nodes, b: Nodes) -> tuple[Array, Array]:
@@ -106,7 +116,7 @@ def _combined(operation: Callable, a: Nodes, b: Nodes, size: int) -> Nodes:
 
 
 @jax.jit
-def leaving_one_out(x: Float[Array, "R N"]) -> tuple[Array, Array]:
+def leaving_one_out(x: Float[Array | np.ndarray, "R N"]) -> tuple[Array, Array]:
     """Of R equal parts of a sample, in bins: points and weights of all of them, then of all but each one, in rows."""
     low, high = x.min(), x.max()
     parts = jax.vmap(lambda part: _bins(part, jnp.full(len(part), 1 / x.size), low, high))(x)
@@ -162,14 +172,15 @@ def _lanczos(x: Array, w: Array, size: int) -> tuple[Array, Array]:
     return alpha, beta[:-1]
 
 
-def _moments(x: Array, w: Array, alpha: Array, beta: Array) -> Float[Array, " size"]:
-    """E[P_j(x)] of the orthonormal polynomials with these coefficients; zero for those beyond the measure's own size."""
+def _projections(x: Array, measures: tuple[Array, ...], alpha: Array, beta: Array) -> Float[Array, "measure size"]:
+    """Integrals of the orthonormal polynomials with these coefficients over measures on x."""
+    on_x = jnp.stack(measures)
 
     def step(state: tuple, coefficients: tuple) -> tuple:
         before, now = state
         a, b_before, b = coefficients
         following = jnp.where(b > 0, ((x - a) * now - b_before * before) / jnp.where(b > 0, b, 1), 0)
-        return (now, following), w @ now
+        return (now, following), on_x @ now
 
     betas = jnp.concatenate([jnp.zeros(1, x.dtype), beta, jnp.zeros(1, x.dtype)])
-    return jax.lax.scan(step, (jnp.zeros_like(x), jnp.ones_like(x)), (alpha, betas[:-1], betas[1:]))[1]
+    return jax.lax.scan(step, (jnp.zeros_like(x), jnp.ones_like(x)), (alpha, betas[:-1], betas[1:]))[1].T

@@ -17,11 +17,12 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from hierattn.architecture import Architecture, rotate
-from hierattn.errors import as_array, unusable
+from hierattn.errors import UnsafeInputError, as_array, check_counts, check_key, unusable
 from hierattn.inputs import RandomInputs
 
 CEILING = 2**28  # bytes of weights held at once
 COPIES = 3  # of a weight matrix while it is made
+TOO_LARGE = 2**33  # bytes of one of them
 
 
 class Simulated(NamedTuple):
@@ -47,9 +48,8 @@ def stream(
     inputs        RandomInputs, redrawn for every network, or an array X (tokens, width) that all of them share
     query_inputs  X of the queries (queries, width) where they differ from it (cross-attention)
     """
-    for name, count in {"networks": networks, "coordinates": coordinates}.items():
-        if not isinstance(count, (int, np.integer)) or isinstance(count, bool) or count < 1:
-            raise unusable(name, "a positive whole number", repr(count))
+    check_key(rng_key)
+    check_counts(networks=networks, coordinates=coordinates)
     if isinstance(inputs, RandomInputs):
         if query_inputs is not None:
             raise unusable("query_inputs", "None with random inputs", "an array", "use RandomInputs(queries=...)")
@@ -63,17 +63,21 @@ def stream(
     layer.allowed(*shape)
     if layer.bias is not None and layer.bias.shape[-2:] != shape:
         raise unusable("bias", f"shape {shape} (queries, keys) or one per head", layer.bias.shape)
-    return _batches(rng_key, layer.at_width(width), inputs, given, width, networks, coordinates)
+    batch = min(networks, batch_size(layer, width, coordinates))
+    return _batches(rng_key, layer.at_width(width), inputs, given, batch, networks, coordinates)
 
 
 def batch_size(layer: Architecture, width: int, coordinates: int) -> int:
     """Networks drawn at once under the memory ceiling."""
     largest = max(width * width, width * (layer.head_dim or width), (layer.head_dim or width) * coordinates)
-    return max(1, CEILING // (COPIES * largest * jnp.zeros(()).dtype.itemsize))
+    needed = COPIES * largest * jnp.zeros(()).dtype.itemsize
+    if needed > TOO_LARGE:
+        remedy = "FiniteWidth draws the same distribution without weights"
+        raise UnsafeInputError(f"width: expected weights of at most {TOO_LARGE:.2g} bytes, got {needed:.2g}; {remedy}")
+    return max(1, CEILING // needed)
 
 
-def _batches(rng_key: Array, layer: Architecture, inputs: Any, given: Any, width: int, networks: int, coordinates: int) -> Any:
-    batch = min(networks, batch_size(layer, width, coordinates))
+def _batches(rng_key: Array, layer: Architecture, inputs: Any, given: Any, batch: int, networks: int, coordinates: int) -> Any:
     for start in range(0, networks, batch):
         drawn = _draw(rng_key, layer, inputs, given, start, batch, coordinates)
         yield drawn if networks - start >= batch else Simulated(*(x[: networks - start] for x in drawn))

@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 from hierattn.architecture import Architecture
 from hierattn.errors import unusable
 from hierattn.sampling import Sampled, check_draws, draw_networks, power_of_two
-from hierattn.wishart import assemble, chi_square, cholesky_last, entries_below
+from hierattn.wishart import assemble, chi_square, entries_below, factor_last
 
 CHUNK = 2**19  # numbers held at once: they stay in the cache
 
@@ -142,7 +142,7 @@ def _from_wide_inputs(
     u = jnp.sum(jnp.sum(w[:, None] * Z.swapaxes(0, 1)[:, :, None], axis=0) ** 2, axis=0)
     if remainder:
         others = w if own is None else w.at[own].set(0)
-        C = cholesky_last(jnp.sum(others[:, :, None] * others[:, None], axis=0)).swapaxes(0, 1)
+        C = factor_last(jnp.sum(others[:, :, None] * others[:, None], axis=0)).swapaxes(0, 1)
         along = jnp.sum(C * e[:, None], axis=0) + (0 if own is None else w[own] * jnp.sqrt(rho_squared))
         u += along**2
     if d:

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from hierattn.architecture import Architecture
-from hierattn.errors import UnsafeInputError, unusable
+from hierattn.errors import UnsafeInputError, check_counts, check_key
 
 if TYPE_CHECKING:
     from hierattn.law import Law
@@ -71,12 +71,13 @@ class Sampled:
     def sample_scores(self, rng_key: Array, networks: int) -> Float[Array, "network H q k"]:
         """Scores (network, head, query, key): those behind `sample` with the same key."""
         check_draws(self, rng_key, self.layer.heads * math.prod(self.shape), networks=networks)
-        return jnp.concatenate([drawn.p for drawn in draw_networks(self, rng_key, networks)])
+        return jnp.concatenate([p for _, _, p in _chunks(self, rng_key, networks)])[:networks]
 
     def sample_Sigma(self, rng_key: Array, networks: int) -> Float[Array, "network q q"]:
         """Conditional covariances Sigma (network, token, token): those behind `sample` with the same key."""
         check_draws(self, rng_key, self.shape[0] ** 2, networks=networks)
-        return jnp.concatenate([drawn.F @ drawn.F.mT for drawn in draw_networks(self, rng_key, networks)])
+        factors = (draw_factors(law, rng_key, c, p) for c, law, p in _chunks(self, rng_key, networks))
+        return jnp.concatenate([F @ F.mT for F in factors])[:networks]
 
     def sample_variances(self, rng_key: Array, networks: int, token: int = 0) -> Float[Array, " network"]:
         """Conditional variances v = Sigma_ii of one token, by a shortcut that draws nothing else (so not those of `sample`)."""
@@ -90,17 +91,21 @@ def draw_networks(
     law: Sampled, rng_key: Array, number: int, coordinates: int = 1, given: Array | None = None
 ) -> Iterator[Networks]:
     """All networks in order, a part at a time; with the given scores if there are any."""
-    waves = 1 if law.layer.rotary is None else 2 * law.layer.rotary.shape[0]
-    chunk = power_of_two(CHUNK // (law.layer.heads * law.shape[0] * law.shape[1] * waves))
-    part = min(chunk, power_of_two(PART // (law.layer.heads * law.shape[1] * coordinates)))
-    for start in range(0, number, chunk):
-        c = start // chunk
-        law_c = law.with_inputs(key_of(rng_key, c, 3), chunk)
-        p = draw_scores(law_c, rng_key, c, chunk) if given is None else _chunk_of(given, c, chunk)
-        F = draw_factors(law_c, rng_key, c, p)
-        for first in range(start, min(start + chunk, number), part):
+    for c, law_c, p in _chunks(law, rng_key, number, given):
+        F, start = draw_factors(law_c, rng_key, c, p), c * len(p)
+        part = min(len(p), power_of_two(PART // (law.layer.heads * law.shape[1] * coordinates)))
+        for first in range(start, min(start + len(p), number), part):
             drawn = draw_outputs(rng_key, c, p, F, (first - start) // part, part, coordinates)
             yield drawn if number - first >= part else jax.tree.map(lambda x: x[: number - first], drawn)  # noqa: B023
+
+
+def _chunks(law: Sampled, rng_key: Array, number: int, given: Array | None = None) -> Iterator[tuple[int, "Law", Array]]:
+    """Chunks of networks: their number, their law given its inputs, their scores."""
+    waves = 1 if law.layer.rotary is None else 2 * law.layer.rotary.shape[0]
+    chunk = power_of_two(CHUNK // (law.layer.heads * law.shape[0] * law.shape[1] * waves))
+    for c in range(-(-number // chunk)):
+        law_c = law.with_inputs(key_of(rng_key, c, 3), chunk)
+        yield c, law_c, draw_scores(law_c, rng_key, c, chunk) if given is None else _chunk_of(given, c, chunk)
 
 
 @partial(jax.jit, static_argnames=("chunk",))
@@ -141,12 +146,8 @@ def power_of_two(x: int) -> int:
 
 def check_draws(law: Sampled, rng_key: Any, each: int, **counts: Any) -> None:
     """A key, counts that are positive, and no more draws of `each` numbers than one array may hold."""
-    shape_and_type = getattr(rng_key, "shape", None), str(getattr(rng_key, "dtype", None))
-    if shape_and_type != ((2,), "uint32") and not (shape_and_type[0] == () and shape_and_type[1].startswith("key<")):
-        raise unusable("rng_key", "a JAX random key", repr(rng_key), "use jax.random.key(0)")
-    for name, count in counts.items():
-        if not isinstance(count, (int, np.integer)) or isinstance(count, bool) or count < 1:
-            raise unusable(name, "a positive whole number", repr(count))
+    check_key(rng_key)
+    check_counts(**counts)
     total = math.prod(map(int, counts.values())) * each * law.dtype.itemsize
     if total > TOO_LARGE:
         asked = " x ".join(f"{name} = {count}" for name, count in counts.items())

@@ -6,6 +6,7 @@ for psi = y^2, |y|, 1(|y| > t), cos(t y) of one token and y^i y^j of two; and sc
 """
 
 from collections.abc import Callable
+from itertools import combinations
 from typing import Any, NamedTuple
 
 import jax
@@ -41,7 +42,7 @@ def psis(t: float = 1.0) -> dict[str, Psi]:
 
 
 def finite_averages(law: FiniteWidth, networks: int, seed: int = 0, t: float = 1.0) -> dict[str, np.ndarray]:
-    """(1/n) sum over all n coordinates of psi, one number a network."""
+    """(1/n) sum over all n coordinates of psi, one number a network (of at least two tokens)."""
     reduce = jax.jit(lambda y: {name: psi.average(y) for name, psi in psis(t).items()})
     parts = [reduce(drawn.y) for drawn in law.stream(jax.random.key(seed), networks, law.inputs.width)]
     return {name: np.concatenate([part[name] for part in parts]).astype(float) for name in psis(t)}
@@ -53,21 +54,16 @@ def limit_averages(law: Law, networks: int, seed: int = 0, t: float = 1.0) -> di
     return {name: psi.given(Sigma) for name, psi in psis(t).items()}
 
 
-def distances(
-    layer: Architecture, width: int, tokens: int = 4, activation: Any = "clip", networks: int = 20_000, seed: int = 0
-) -> dict[str, tuple[float, float]]:
-    """For every psi Wasserstein's distance between the two, over the limit's standard deviation, and its floor.
+def distances(finite: dict[str, np.ndarray], limits: list[dict[str, np.ndarray]]) -> dict[str, tuple[float, float]]:
+    """For every psi Wasserstein's distance of finite averages from samples of the limit, over its sd; and its floor.
 
-    The floor is the mean distance between two samples of the limit, four of them of this size.
+    The floor is the mean distance between two of the samples.
     """
-    law = FiniteWidth(layer, RandomInputs(width, tokens, activation))
-    finite = finite_averages(law, networks, seed)
-    limits = [limit_averages(law.limit, networks, seed + 1 + i) for i in range(4)]
     found = {}
     for name, values in finite.items():
         sd = limits[0][name].std()
         distance = np.mean([wasserstein_distance(values, limit[name]) for limit in limits]) / sd
-        pairs = [wasserstein_distance(limits[i][name], limits[j][name]) / sd for i in range(4) for j in range(i)]
+        pairs = [wasserstein_distance(a[name], b[name]) / sd for a, b in combinations(limits, 2)]
         found[name] = float(distance), float(np.mean(pairs))
     return found
 

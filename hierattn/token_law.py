@@ -54,15 +54,21 @@ class Head(NamedTuple):
     number: int
 
 
-@in_float64
 def of_token(law: Law, token: int = 0, accuracy: float = 1e-7, seed: int = 0) -> Marginal:
     """The distribution of one token's outputs; rules are refined until its density's error is below accuracy x peak.
 
     How far one gets is in `density_error`. For a law with abstract parameters (inside jit or grad) one rule is used, good for
-    score scales up to 3: nothing can be looked at there.
+    score scales up to 3: nothing can be looked at there. First derivatives exist, in JAX's float64 mode.
     """
     if not 0 < accuracy < 1:
         raise unusable("accuracy", "a number between 0 and 1", accuracy)
+    if _abstract(law) and not jax.config.jax_enable_x64:
+        raise unusable("law", "JAX's float64 mode inside jit and grad", "float32", "use jax.enable_x64(True) around them")
+    return _of_token(law, token, accuracy, seed)
+
+
+@in_float64
+def _of_token(law: Law, token: int, accuracy: float, seed: int) -> Marginal:
     row, layer, abstract = row_of(law, token), law.layer, _abstract(law)
     heads = _heads(law, row)
     if not abstract and (not np.any(row.K) or not any(head.o for head in heads)):
@@ -74,10 +80,13 @@ def of_token(law: Law, token: int = 0, accuracy: float = 1e-7, seed: int = 0) ->
         root = root if abstract or any(head.q for head in heads) else root[:, :0]
         rules = _rules(root, heads, layer.head_dim, seed, abstract)
         attempts = [partial(_by_rules, law, row, root, heads, *rule) for rule in rules]
+    before = np.inf
     for attempt in attempts:
         found = attempt()
-        if abstract or found.density_error() <= accuracy:
+        error = 0.0 if abstract else found.density_error()
+        if error <= accuracy or error > before / 2:  # good enough, or as good as it gets
             break
+        before = error
     bounded = layer.head_dim is None and layer.score_function == "softmax"
     largest = (jnp if abstract else np).max(row.K.diagonal()) * np.mean(layer.value_scale**2) if bounded else np.inf
     return found._replace(v_max=largest if abstract else float(largest))
@@ -103,21 +112,22 @@ def _by_rules(law: Law, row: Row, root: Any, heads: list[Head], method: str, rul
     totals: dict[int, Nodes] = {}
     for head in heads:
         x = [_log_u(row.K, root, head[:3], make(), score_function) for make in rules]
-        measures, known = [(x_r, jnp.asarray(make().w)) for x_r, make in zip(x, rules, strict=True)], None
+        measures: list[tuple[Any, Any]] = [(x_r, make().w) for x_r, make in zip(x, rules, strict=True)]
+        known = None
         if method == "RQMC" and abstract:
             measures = [(jnp.concatenate(x), jnp.full(len(x) * len(x[0]), 1 / (len(x) * len(x[0]))))]
         elif method == "RQMC":
-            measures = list(zip(*mixtures.leaving_one_out(jnp.stack(x)), strict=True))
+            measures = list(zip(*mixtures.as_numpy(mixtures.leaving_one_out(np.stack(x))), strict=True))
             known = _known_law(row, head, n_H) if score_function == "softmax" else None
         for r, measure in enumerate(measures):
             coarser = r > 0 and method != "RQMC"
             size = mixtures.SMALLER if coarser else mixtures.SIZE
             nodes = mixtures.compress(*measure, size)
-            nodes = nodes if known is None else _meeting(nodes, *known)
+            nodes = nodes if known is None else mixtures.as_numpy(_meeting(nodes, *known))
             if n_H is not None:
-                values = Nodes(*map(jnp.asarray, _log_chi_square(n_H, 0.45 if coarser else 0.35, coarser)))
+                values = Nodes(*_log_chi_square(n_H, 0.45 if coarser else 0.35, coarser))
                 nodes = mixtures.multiply(nodes, values, size)
-            nodes = nodes._replace(x=nodes.x + 2 * jnp.log(head.o) - np.log(law.layer.heads))
+            nodes = nodes._replace(x=nodes.x + 2 * (jnp if abstract else np).log(head.o) - np.log(law.layer.heads))
             nodes = mixtures.sum_of(nodes, head.number, size)
             totals[r] = mixtures.add(totals[r], nodes, size) if r in totals else nodes
     return Marginal(mixtures.stack(list(totals.values())), method)

@@ -72,25 +72,27 @@ def entries_below(size: int, r: int) -> int:
     return r * size - r * (r + 1) // 2
 
 
-def cholesky_last(G: Float[Array, "s s network"]) -> Float[Array, "s s network"]:
+def factor_last(G: Float[Array, "s s network"]) -> Float[Array, "s s network"]:
     """L with L L' = G for positive semidefinite G, networks on the last axis.
 
-    A column whose pivot is rounding of zero (a token that is zero, or in the span of those before it) is zero: nothing is NaN
-    and G is met to rounding.
+    Cholesky's factor with pivots: every column takes the largest part of a token, relative to its norm, that earlier ones have
+    left over, and is zero where that is rounding (tokens that are zero, or in the span of others).
     """
     s = G.shape[0]
-    smallest = 4 * s * jnp.finfo(G.dtype).eps * jnp.diagonal(G).T
+    norm = jnp.sqrt(jnp.diagonal(G).T)
+    scale = jnp.where(norm > 0, 1 / jnp.where(norm > 0, norm, 1), 0)
 
     def column(k: Any, state: tuple) -> tuple:
         rest, L = state
-        pivot = rest[k, k]
-        safe = pivot > smallest[k]
-        below = jnp.where(jnp.arange(s)[:, None] >= k, rest[:, k], 0) * jnp.where(safe, jax.lax.rsqrt(pivot), 0)
+        left = jnp.diagonal(rest).T
+        chosen = jnp.arange(s)[:, None] == jnp.argmax(left, axis=0)
+        pivot, below = jnp.max(left, axis=0), jnp.sum(rest * chosen, axis=1)
+        below = jnp.where(pivot > 4 * s * jnp.finfo(G.dtype).eps, below * jax.lax.rsqrt(jnp.maximum(pivot, 1e-30)), 0)
         return rest - below[:, None] * below[None], L.at[:, k].set(below)
 
+    state = G * scale[:, None] * scale[None], jnp.zeros_like(G)
     if s > 8:
-        return jax.lax.fori_loop(0, s, column, (G, jnp.zeros_like(G)))[1]
-    state = G, jnp.zeros_like(G)
+        return norm[:, None] * jax.lax.fori_loop(0, s, column, state)[1]
     for k in range(s):
         state = column(k, state)
-    return state[1]
+    return norm[:, None] * state[1]

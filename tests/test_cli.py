@@ -201,11 +201,11 @@ def test_simulate_writes_networks_of_finite_width(run, tmp_path, method):
 
 
 def test_compare_a_width_with_its_limit(run):
-    command = ("compare", "--width", 16, "--tokens", 2, "--head-dim", 4, "--networks", 2**12, "--seed", 3)
+    command = ("compare", "--width", 16, "--tokens", 2, "--head-dim", 16, "--networks", 2**12, "--seed", 3)
     code, out, err = run(*command, "--json")
     record = json.loads(out)
     assert (code, err) == (0, "")
-    assert record == compare(Architecture(head_dim=4), 16, tokens=2, networks=2**12, seed=3)
+    assert record == compare(Architecture(head_dim=16), 16, tokens=2, networks=2**12, seed=3)
     for name in ("kl", "total_variation", "ks_distance", "excess_kurtosis_finite", "tail_ratio_999", "head_dim_kl"):
         assert record[f"{name}_error"] > 0
     assert {"kl_floor", "excess_kurtosis_limit", "head_dim_kl_floor", "head_dim_excess_kurtosis_limit"} <= set(record)

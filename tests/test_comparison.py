@@ -85,12 +85,12 @@ def test_first_order_in_the_width():
 
 
 def test_a_given_head_dim_has_a_closer_law():
-    found = compare(Architecture(heads=2, head_dim=4), 512, networks=2**15)
+    found = compare(Architecture(heads=2, head_dim=16), 512, networks=2**15)
     assert found["head_dim_kl"] < 0.2 * found["kl"]
-    closer = Law(Architecture(heads=2, head_dim=4), np.eye(4)).marginal()
+    closer = Law(Architecture(heads=2, head_dim=16), np.eye(4)).marginal()
     assert found["head_dim_excess_kurtosis_limit"] == pytest.approx(closer.excess_kurtosis, rel=1e-9)
     assert "head_dim_variance_finite" not in found
-    assert found["gaussian_kl"] == pytest.approx(against_gaussian(Law(Architecture(heads=2, head_dim=4), np.eye(4)))["kl"])
+    assert found["gaussian_kl"] == pytest.approx(against_gaussian(Law(Architecture(heads=2, head_dim=16), np.eye(4)))["kl"])
 
 
 def test_progress_counts_all_networks():
@@ -228,11 +228,11 @@ def test_errors_say_what_was_expected(outputs, change, words):
 
 
 def test_p_values_are_uniform(monkeypatch):
-    """60 samples of 50 networks. The Bonferroni-corrected one may only be too large."""
+    """40 samples of 50 networks. The Bonferroni-corrected one may only be too large."""
     law, marginal = Law(Architecture(), np.eye(2)), Law(Architecture(), np.eye(2)).marginal()
     monkeypatch.setattr(Law, "marginal", lambda *_, **__: marginal)
     monkeypatch.setattr(comparison, "_statistics", lambda *_: {})
-    y = np.asarray(law.sample(jax.random.key(8), 3000, 3), float).reshape(60, 50, 2, 3)
+    y = np.asarray(law.sample(jax.random.key(8), 2000, 3), float).reshape(40, 50, 2, 3)
     found = [compare_outputs(part, law, seed=seed) for seed, part in enumerate(y)]
     for name in ("ks_p_value", "scale_p_value"):
         assert follows([record[name] for record in found], "uniform")

@@ -112,7 +112,7 @@ def test_laws_side_by_side_are_filled_up_with_empty_nodes():
     np.testing.assert_array_equal(w, [[0.4, 0.6], [1.0, 0.0]])
 
 
-@pytest.mark.parametrize("points", [1, 30, 300, 2 * mixtures.BINS + 100])
+@pytest.mark.parametrize("points", [1, 300, 2 * mixtures.BINS + 100])
 def test_derivatives_are_those_of_the_measure(points):
     """E[exp(-1 / v) v^{-1/2}], log v = theta_0 z + theta_1 sin z with weights tilted by theta_2: once and twice."""
     z, w = map(jnp.asarray, measure(points))
@@ -126,10 +126,9 @@ def test_derivatives_are_those_of_the_measure(points):
         np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("points", [8, 40])
-def test_derivatives_go_through_sums(points):
+def test_derivatives_go_through_sums():
     """The sum of two variances, then with a third, against all triples: once and twice."""
-    z, w = map(jnp.asarray, measure(points))
+    z, w = map(jnp.asarray, measure(40))
 
     def law(theta):
         return Nodes(theta[0] * z + theta[1] * jnp.sin(z), w * jnp.exp(theta[2] * z) / jnp.sum(w * jnp.exp(theta[2] * z)))
