@@ -42,30 +42,49 @@ def as_numpy(tree: Any) -> Any:
     return jax.tree.map(lambda x: x if isinstance(x, Tracer) or not isinstance(x, jax.Array) else np.asarray(x)[()], tree)
 
 
-def _following(x: Array, w: Array, size: int) -> Nodes:
+def _following(x: Any, w: Any, size: int) -> Nodes:
     """As `compress`, with nodes and weights that follow a measure that is being differentiated."""
     points, weights = (jax.lax.stop_gradient(a) for a in (x, w))
     total = weights.sum()
-    reduced = _binned(points, weights) if len(x) > 2 * BINS else (points, weights)
-    found, alpha, beta, vectors, centre, spread = _gauss(*reduced, size)
-    moved, gained = _projections((points - centre) / spread, (weights * (x - points), w - weights), alpha, beta)
-    filled = jnp.abs(vectors[0]) > 1e-15
-    P = jnp.where(filled, vectors / jnp.where(filled, vectors[0], 1), 0)  # P_j(x_k) of the orthonormal polynomials
-    return Nodes(found.x + P.T @ moved / total, found.w + vectors[0] ** 2 * (P.T @ gained))
+    velocity, gain = weights / total * (x - points), w - weights
+    if len(x) > 2 * BINS:
+        found, basis = _gauss(*_binned(points, weights), size)
+        moved, gained = _projections((points - basis.centre) / basis.spread, (velocity, gain), basis)
+    else:
+        found, basis = _gauss(points, weights, size)
+        root = jnp.sqrt(jnp.where(weights > 0, weights / total, 1))
+        moved, gained = jnp.stack([velocity / root, gain / root]) @ basis.on_points.T
+    filled = jnp.abs(basis.vectors[0]) > 1e-12
+    P = jnp.where(filled, basis.vectors / jnp.where(filled, basis.vectors[0], 1), 0)  # P_j(x_k)
+    return Nodes(found.x + P.T @ moved, found.w + basis.vectors[0] ** 2 * (P.T @ gained))
+
+
+class Basis(NamedTuple):
+    """Orthonormal polynomials P_j in (x - centre) / spread.
+
+    Recurrence coefficients alpha and beta, eigenvectors of their matrix, and sqrt(w_i) P_j(x_i) at the points.
+    """
+
+    alpha: Array
+    beta: Array
+    vectors: Array
+    on_points: Array
+    centre: Array
+    spread: Array
 
 
 @partial(jax.jit, static_argnames=("size",))
-def _gauss(x: Array, w: Array, size: int) -> tuple:
-    """Nodes; and recurrence coefficients, eigenvectors of their matrix, centre and spread."""
+def _gauss(x: Array, w: Array, size: int) -> tuple[Nodes, Basis]:
+    """Nodes, and the polynomials whose zeros they are."""
     total = w.sum()
     centre = w @ x / total
     spread = jnp.abs(x - centre).max() + jnp.finfo(x.dtype).tiny
-    alpha, beta = _lanczos((x - centre) / spread, w / total, size)
+    alpha, beta, on_points = _lanczos((x - centre) / spread, w / total, size)
     nodes, vectors = jnp.linalg.eigh(jnp.diag(alpha) + jnp.diag(beta, 1) + jnp.diag(beta, -1))
-    return Nodes(centre + spread * nodes, total * vectors[0] ** 2), alpha, beta, vectors, centre, spread
+    return Nodes(centre + spread * nodes, total * vectors[0] ** 2), Basis(alpha, beta, vectors, on_points, centre, spread)
 
 
-def _filled(x: Array, w: Array, size: int) -> tuple[Array, Array]:
+def _filled(x: Any, w: Any, size: int) -> tuple[Any, Any]:
     """The measure with empty points added."""
     xp: Any = jnp if isinstance(x, Tracer) or isinstance(w, Tracer) else np
     room = size - len(x)
@@ -105,7 +124,7 @@ def _combine(operation: Callable, a: Nodes, b: Nodes, size: int) -> Nodes:
     return as_numpy(_combined(operation, a, b, size))
 
 
-def _pairs(operation: Callable, a: Nodes, b: Nodes) -> tuple[Array, Array]:
+def _pairs(operation: Callable, a: Nodes, b: Nodes) -> tuple[Any, Any]:
     return operation(a.x[:, None], b.x[None]).ravel(), (a.w[:, None] * b.w[None]).ravel()
 
 
@@ -151,9 +170,9 @@ def _points(bins: Float[Array, "3 bins"], low: Array, high: Array) -> tuple[Arra
     return points, jnp.tile(jnp.where(full, mass, 0), 2) / 2
 
 
-def _lanczos(x: Array, w: Array, size: int) -> tuple[Array, Array]:
+def _lanczos(x: Array, w: Array, size: int) -> tuple[Array, Array, Array]:
     """Recurrence coefficients of the orthonormal polynomials, fully orthogonalised; zero beyond the measure's own size."""
-    tiny = 1e-13
+    tiny = 1e-9  # of a measure with more points coefficients are a fraction of its spread
 
     def step(j: Array, state: tuple) -> tuple:
         Q, alpha, beta = state
@@ -168,12 +187,12 @@ def _lanczos(x: Array, w: Array, size: int) -> tuple[Array, Array]:
         return Q.at[j + 1].set(following), alpha.at[j].set(a), beta.at[j].set(jnp.where(go_on, b, 0))
 
     Q = jnp.zeros((size + 1, len(x)), x.dtype).at[0].set(jnp.sqrt(w))
-    _, alpha, beta = jax.lax.fori_loop(0, size, step, (Q, jnp.zeros(size, x.dtype), jnp.zeros(size, x.dtype)))
-    return alpha, beta[:-1]
+    Q, alpha, beta = jax.lax.fori_loop(0, size, step, (Q, jnp.zeros(size, x.dtype), jnp.zeros(size, x.dtype)))
+    return alpha, beta[:-1], Q[:-1]
 
 
-def _projections(x: Array, measures: tuple[Array, ...], alpha: Array, beta: Array) -> Float[Array, "measure size"]:
-    """Integrals of the orthonormal polynomials with these coefficients over measures on x."""
+def _projections(x: Array, measures: tuple[Array, ...], basis: Basis) -> Float[Array, "measure size"]:
+    """Integrals of the polynomials over measures on other points x, by their recurrence."""
     on_x = jnp.stack(measures)
 
     def step(state: tuple, coefficients: tuple) -> tuple:
@@ -182,5 +201,5 @@ def _projections(x: Array, measures: tuple[Array, ...], alpha: Array, beta: Arra
         following = jnp.where(b > 0, ((x - a) * now - b_before * before) / jnp.where(b > 0, b, 1), 0)
         return (now, following), on_x @ now
 
-    betas = jnp.concatenate([jnp.zeros(1, x.dtype), beta, jnp.zeros(1, x.dtype)])
-    return jax.lax.scan(step, (jnp.zeros_like(x), jnp.ones_like(x)), (alpha, betas[:-1], betas[1:]))[1].T
+    betas = jnp.concatenate([jnp.zeros(1, x.dtype), basis.beta, jnp.zeros(1, x.dtype)])
+    return jax.lax.scan(step, (jnp.zeros_like(x), jnp.ones_like(x)), (basis.alpha, betas[:-1], betas[1:]))[1].T

@@ -84,7 +84,7 @@ def _of_token(law: Law, token: int, accuracy: float, seed: int) -> Marginal:
     for attempt in attempts:
         found = attempt()
         error = 0.0 if abstract else found.density_error()
-        if error <= accuracy or error > before / 2:  # good enough, or as good as it gets
+        if error <= accuracy or error > 0.9 * before:  # good enough, or as good as it gets
             break
         before = error
     bounded = layer.head_dim is None and layer.score_function == "softmax"

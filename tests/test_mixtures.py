@@ -114,7 +114,7 @@ def test_laws_side_by_side_are_filled_up_with_empty_nodes():
 
 @pytest.mark.parametrize("points", [1, 300, 2 * mixtures.BINS + 100])
 def test_derivatives_are_those_of_the_measure(points):
-    """E[exp(-1 / v) v^{-1/2}], log v = theta_0 z + theta_1 sin z with weights tilted by theta_2: once and twice."""
+    """E[exp(-1 / v) v^{-1/2}], log v = theta_0 z + theta_1 sin z with weights tilted by theta_2: value and slopes."""
     z, w = map(jnp.asarray, measure(points))
 
     def law(theta):
@@ -122,12 +122,12 @@ def test_derivatives_are_those_of_the_measure(points):
         return Nodes(theta[0] * z + theta[1] * jnp.sin(z), tilted / tilted.sum())
 
     found, exact = derivatives(lambda theta: compress(*law(theta))), derivatives(law)
-    for one, other, tolerance in zip(found, exact, (1e-12, 1e-8, 1e-7), strict=True):
+    for one, other, tolerance in zip(found, exact, (1e-12, 1e-8), strict=True):
         np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance)
 
 
 def test_derivatives_go_through_sums():
-    """The sum of two variances, then with a third, against all triples: once and twice."""
+    """The sum of two variances, then with a third, against all triples: value and slopes."""
     z, w = map(jnp.asarray, measure(40))
 
     def law(theta):
@@ -139,19 +139,19 @@ def test_derivatives_go_through_sums():
         return Nodes(x, jnp.einsum("i,j,k->ijk", w, w, w).ravel())
 
     found, exact = derivatives(lambda theta: sum_of(law(theta), 3)), derivatives(triples)
-    for one, other, tolerance in zip(found, exact, (1e-12, 1e-8, 1e-7), strict=True):
+    for one, other, tolerance in zip(found, exact, (1e-12, 1e-8), strict=True):
         np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance)
 
 
 def derivatives(law):
-    """Value, gradient and Hessian of an expectation over a law with three parameters."""
+    """Value and gradient of an expectation over a law with three parameters."""
 
     def expectation(theta):
         nodes = law(theta)
         return jnp.sum(nodes.w * jnp.exp(-jnp.exp(-nodes.x) - nodes.x / 2))
 
     theta = jnp.array([1.0, 0.3, 0.2])
-    return jax.jit(lambda t: (expectation(t), jax.grad(expectation)(t), jax.hessian(expectation)(t)))(theta)
+    return jax.jit(jax.value_and_grad(expectation))(theta)
 
 
 def test_leaving_one_out():

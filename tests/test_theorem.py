@@ -62,7 +62,9 @@ def test_averages_have_the_variances_of_their_networks():
 def test_averages_approach_those_of_the_limit_and_of_no_other():
     """Distances fall from n = 16 to 128 for every psi; the limit of another layer, sigma_v 1.3 times as large, stays away."""
     widths = (16, 48, 128)
-    found = {n: theorem.distances(LAYER, n, networks=3000) for n in widths}
+    limits = [theorem.limit_averages(Law(LAYER, np.eye(4)), 3000, seed) for seed in (1, 2, 3)]
+    averages = {n: theorem.finite_averages(FiniteWidth(LAYER, RandomInputs(n)), 3000) for n in widths}
+    found = {n: theorem.distances(averages[n], limits) for n in widths}
     for name in theorem.psis():
         distance = [found[n][name][0] for n in widths]
         floor = [found[n][name][1] for n in widths]

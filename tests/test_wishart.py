@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from hierattn.wishart import assemble, bartlett, chi_square, cholesky_last, entries_below
+from hierattn.wishart import assemble, bartlett, chi_square, entries_below, factor_last
 from tests.statistics import follows, mean_agrees, same_distribution
 
 
@@ -86,16 +86,13 @@ def grams(kind, s, dtype):
 @pytest.mark.parametrize("s", [4, 12], ids=["unrolled", "loop"])
 @pytest.mark.parametrize("kind", ["definite", "zero token", "equal tokens", "rank 3", "zero", "uneven"])
 def test_cholesky_of_singular_matrices(kind, s, dtype):
-    """L L' = G to rounding, entry by entry relative to the tokens' norms; lower triangular and never NaN."""
+    """L L' = G to rounding, entry by entry relative to the tokens' norms; never NaN."""
     G = np.zeros((50, s, s), dtype) if kind == "zero" else grams(kind, s, dtype)
     with jax.enable_x64(dtype == np.float64):
-        L = np.moveaxis(np.asarray(cholesky_last(jnp.asarray(np.moveaxis(G, 0, -1)))), -1, 0)
+        L = np.moveaxis(np.asarray(factor_last(jnp.asarray(np.moveaxis(G, 0, -1)))), -1, 0)
     assert L.dtype == dtype
-    np.testing.assert_array_equal(L, np.tril(L))
     norm = np.sqrt(np.einsum("mii->mi", G))
     error = np.abs(L @ L.swapaxes(1, 2) - G)
     assert np.all(error <= 50 * s * np.finfo(dtype).eps * norm[:, :, None] * norm[:, None])
-    if kind == "definite":
-        np.testing.assert_allclose(L, np.linalg.cholesky(G.astype(float)), rtol=0, atol=200 * np.finfo(dtype).eps * norm.max())
     if kind == "zero token":
         np.testing.assert_array_equal(L[:, [0, s // 2]], 0)
