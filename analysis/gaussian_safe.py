@@ -39,7 +39,13 @@ def draw_map(axes: plt.Axes, table: dict, name: str, title: str) -> None:
     values = np.array([[table[row][column][name] or np.nan for column in columns] for row in rows], float)
     image = axes.imshow(values, norm=LogNorm(10, 1e7), cmap="Greys_r", aspect="auto", origin="lower")
     for (i, j), value in np.ndenumerate(values):
-        text = "never" if np.isnan(value) else f"{value:.0f}" if value < 1e3 else f"{value:.0e}".replace("e+0", "e")
+        text = (
+            "never"
+            if np.isnan(value)
+            else f"{value:.0f}"
+            if value < 1e3
+            else f"{value:.0e}".replace("e+0", "e").replace("e+", "e")
+        )
         dark = not np.isnan(value) and image.norm(value) < 0.55
         axes.text(j, i, text, ha="center", va="center", fontsize=6.5, color="white" if dark else "black")
     axes.set_xticks(range(len(columns)), columns)

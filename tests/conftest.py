@@ -6,6 +6,10 @@ from jaxtyping import install_import_hook
 
 from tests import shapes
 
+worker = os.environ.get("PYTEST_XDIST_WORKER")
+if worker and hasattr(os, "sched_setaffinity"):  # a core each: two programs whose threads share all cores wait for each other
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[int(worker.removeprefix("gw")) % len(cores)]})
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1")  # halves compile times, which are most of the suite
 
 CHECKED = ("architecture", "activations", "kernels", "wishart", "sampling", "law", "joint_moments", "moments", "distributions")

@@ -22,7 +22,6 @@ CASES = {
     "low rank": (HEADS.replace(head_dim=3), RandomInputs(16)),
     "causal": (HEADS.replace(mask="causal"), RandomInputs(16)),
     "cross": (HEADS, RandomInputs(16, activation="relu", queries=3)),
-    "linear cross": (HEADS, RandomInputs(16, queries=3)),
     "rotary": (HEADS.replace(rotary=rotary_frequencies(4)), RandomInputs(16)),
     "grouped": (HEADS.replace(heads=4, key_value_heads=2), RandomInputs(16)),
     "relu with zero tokens": (HEADS, RandomInputs(2, activation="relu")),

@@ -91,7 +91,7 @@ def test_control_variate_and_principal_axes_agree():
     for control in (True, False):
         values, vectors = np.linalg.eigh(K - K.mean(axis=0) - K.mean(axis=1)[:, None] + K.mean())
         axes = vectors * np.sqrt(values.clip(0))
-        (d, c, _), bias = moments._diagonal_and_rest(K), np.zeros(8)
+        (d, c, _), bias = moments.diagonal_and_rest(K), np.zeros(8)
         known = moments.Control(d, c, np.sqrt(d), independent.moments(d, bias, np.sqrt(d)))
         root = axes @ vectors.T if control else axes[:, ::-1]
         integrals.append(moments._RowIntegral(K, root, bias, None, known if control else None).estimate(0, 2**22))

@@ -99,12 +99,14 @@ def test_a_network_depends_on_its_key_and_number_alone(monkeypatch):
 
 
 def test_batches_shrink_with_the_largest_matrix_and_never_vanish():
-    sizes = [network.batch_size(Architecture(), width, 1) for width in (16, 64, 1024, 2**20)]
+    sizes = [network.batch_size(Architecture(), width, 1) for width in (16, 64, 1024, 2**14)]
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[0] * 3 * 16 * 16 * 4 <= network.CEILING < (sizes[0] + 1) * 3 * 16 * 16 * 4
     assert sizes[-1] == 1
     assert network.batch_size(Architecture(head_dim=64), 16, 1) == sizes[0] // 4
     assert network.batch_size(Architecture(), 16, 32) == sizes[0] // 2
+    with pytest.raises(InputError, match="width: expected weights of at most"):
+        network.batch_size(Architecture(), 2**20, 1)
 
 
 def test_a_first_token_under_a_causal_mask_is_alone():

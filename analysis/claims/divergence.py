@@ -19,7 +19,7 @@ USES = tuple(
 )
 KNOWN = {16: 2.22e-2, 64: 2.13e-3, 256: 1.58e-4, 1024: 1.03e-5}
 LOW_RANK = {1: 2.48e-3, 4: 1.99e-4, 16: 1.29e-5}
-FIXED_GRAM = {64: 0.16, 256: 0.18}
+FIXED_GRAM = {16: 0.16, 64: 0.18, 256: 0.18}
 MEMORY = """
 import json, resource
 from hierattn import Architecture, FiniteWidth, RandomInputs

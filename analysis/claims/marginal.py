@@ -12,7 +12,7 @@ from hierattn.moments import diagonal_and_rest
 
 SEED = 0
 USES = tuple(f"hierattn/{name}.py" for name in ("marginal", "mixtures", "token_law", "independent", "moments"))
-GRID, FREQUENCIES = np.linspace(-14, 14, 2801), np.linspace(0, 9, 3001)
+GRID, FREQUENCIES = np.linspace(-14, 14, 2801), np.linspace(0, 30, 6001)
 
 
 def exact(K: np.ndarray, q: float, H: int, y: np.ndarray, sd: float) -> np.ndarray:
