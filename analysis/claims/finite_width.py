@@ -17,7 +17,7 @@ USES = (
     ),
     "tests/statistics.py",
 )
-NETWORKS, COORDINATES = {16: 100_000, 64: 30_000, 256: 4_000}, 8
+NETWORKS, COORDINATES = {16: 50_000, 64: 30_000, 256: 4_000}, 8
 LAYERS = {
     "clip": (Architecture(heads=2), "clip"),
     "relu": (Architecture(heads=2), "relu"),
