@@ -201,9 +201,10 @@ def _count(bins: np.ndarray, v: np.ndarray) -> None:
         raise unusable("outputs", "a token whose conditional variance is positive", "one that is zero in some networks")
     x = (np.log(v) - LOWEST) / BIN
     index = x.astype(int)
-    within = x - index - 0.5
+    within, first = x - index - 0.5, index.min()
     for k in range(3):
-        bins[k] += np.bincount(index, within**k if k else None, minlength=bins.shape[1])
+        counts = np.bincount(index - first, within**k if k else None)
+        bins[k, first : first + len(counts)] += counts
 
 
 def _from_bins(bins: np.ndarray) -> Nodes:
