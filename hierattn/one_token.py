@@ -21,7 +21,7 @@ from hierattn.errors import unusable
 from hierattn.sampling import Sampled, check_draws, draw_networks, power_of_two
 from hierattn.wishart import assemble, chi_square, entries_below, factor_last
 
-CHUNK = 2**17  # numbers held at once: they stay in the cache
+CHUNK = 2**19  # numbers held at once: they stay in the cache
 
 
 def stream(law: Sampled, rng_key: Array, networks: int, token: int = 0) -> Iterator[Float[Array, " network"]]:
