@@ -22,6 +22,7 @@ LAYERS = [
     {"distributions"},
     {"models"},
     {"comparison"},
+    {"options"},
     {"cli"},
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
@@ -29,7 +30,7 @@ ALLOWED = {
     "numpyro": {"distributions", "models"},
     "arviz": set(),
     "matplotlib": set(),
-    "typer": {"cli"},
+    "typer": {"cli", "options"},
     "rich": {"console"},
 }
 
