@@ -1,0 +1,1 @@
+"""Routes from observations to a posterior; `fit` chooses one."""

@@ -1,0 +1,147 @@
+"""The likelihood of networks given their scores, from sufficient statistics, with its gradient by hand.
+
+    log p(Y_m | p_m) = -n/2 logdet(2 pi o^2 Sigma_m) - tr(Sigma_m^{-1} S_m) / (2 o^2),    S_m = Y_m Y_m'
+
+with Sigma = H^{-1} sum_a A_a K A_a', A = softmax(q L_q E L_k'), q = score_scale, o = value_scale (THEORY section 9). The cost does
+not depend on the number n of coordinates. Networks are on the last axis, and sums over tokens are written out: many times
+faster on a CPU than batched small matrices. A constant added to a row of scores changes nothing, so the keys' factor is centred
+and has one column less than there are keys.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from hierattn import kernels
+from hierattn.architecture import Architecture
+
+WRITTEN_OUT = 16  # terms of a sum at most; longer ones are loops
+
+
+class Data(NamedTuple):
+    """Observed networks, on the last axis; one factor for all of them has a last axis of length 1.
+
+    Tokens are the observed queries, or the coordinates of a subspace U' y where outputs live on one.
+    """
+
+    S: Float[Array, "t t network"]
+    n: Float[Array, ""]
+    L_q: Float[Array, "q r_q _"]
+    L_k: Float[Array, "k r _"]
+    K: Float[Array, "k k _"]
+    bias: Float[Array, "H q k 1"]
+    U: Float[Array, "q t"] | None
+
+    @property
+    def latent_shape(self) -> tuple[int, int, int, int]:
+        """Shape of E: (head, query factor, key factor, network)."""
+        return self.bias.shape[0], self.L_q.shape[1], self.L_k.shape[1], self.S.shape[-1]
+
+
+class Terms(NamedTuple):
+    """Log determinant of Sigma and tr(Sigma^{-1} S) of every network, for value_scale 1."""
+
+    logdet: Float[Array, " network"]
+    trace: Float[Array, " network"]
+
+
+def prepare(S: Any, n: int, layer: Architecture, K: Any, tokens: Any = None, U: Any = None, centred: bool = True) -> Data:
+    """Data of networks with statistics S (network, token, token) and kernel K, one or one a network; tokens: those observed."""
+    K = np.asarray(K, float)
+    k = K.shape[-1]
+    tokens = np.arange(k) if tokens is None else np.asarray(tokens)
+    allowed = np.broadcast_to(layer.allowed(k, k), (k, k))
+    bias = np.broadcast_to(0.0 if layer.bias is None else layer.bias, (layer.heads, k, k))
+    bias = np.where(allowed, bias, -np.inf if centred else 0.0)[:, tokens]
+    K_k = K - K.mean(axis=-2, keepdims=True) - K.mean(axis=-1, keepdims=True) + K.mean(axis=(-2, -1), keepdims=True)
+    K_q = K[..., tokens[:, None], tokens]
+    S = np.asarray(S, float) if U is None else U.T @ S @ U
+    factors = (kernels.factor(K_q), kernels.factor(K_k if centred else K), K)
+    L_q, L_k, K = (jnp.asarray(np.moveaxis(x if x.ndim == 3 else x[None], 0, -1)) for x in factors)
+    U = None if U is None else jnp.asarray(U)
+    return Data(jnp.asarray(np.moveaxis(S, 0, -1)), jnp.asarray(float(n)), L_q, L_k, K, jnp.asarray(bias)[..., None], U)
+
+
+def covariance(data: Data, E: Array, q: Any, softmax: bool = True) -> Float[Array, "t t network"]:
+    """Sigma of every network for value_scale 1."""
+    return _covariance(*_attention(data, E, q, softmax)[1:])
+
+
+def terms(data: Data, E: Array, q: Any, softmax: bool = True) -> Terms:
+    """What the likelihood is made of."""
+    P, logdet = inverse(covariance(data, E, q, softmax))
+    return Terms(logdet, jnp.sum(P * data.S, axis=(0, 1)))
+
+
+def log_likelihood(data: Data, found: Terms, o: Any) -> Float[Array, " network"]:
+    """Of every network, for value_scale o."""
+    t = data.S.shape[0]
+    return -data.n / 2 * (found.logdet + t * jnp.log(2 * jnp.pi * o**2)) - found.trace / (2 * o**2)
+
+
+def terms_and_gradient(
+    data: Data, E: Array, q: Any, o: Any, softmax: bool = True
+) -> tuple[Terms, Float[Array, "H r_q r network"]]:
+    """What the likelihood is made of, and its gradient in E.
+
+    d/dSigma = (P S P / o^2 - n P) / 2 with P = Sigma^{-1}; then back through Sigma, softmax and scores.
+    """
+    A, rows, rows_K = _attention(data, E, q, softmax)
+    P, logdet = inverse(_covariance(rows, rows_K))
+    t, H = data.S.shape[0], A.shape[0]
+    PS = total(lambda k: P[:, k, None] * data.S[k], t)
+    G = total(lambda k: PS[:, k, None] * P[k], t) / (2 * o**2) - data.n / 2 * P
+    d_rows = 2 / H * total(lambda k: G[None, :, k, None] * rows_K[:, k, None], t)
+    dA = d_rows if data.U is None else total(lambda k: data.U[:, k, None, None] * d_rows[:, None, k], t)
+    if softmax:
+        dA = A * (dA - jnp.sum(A * dA, axis=2, keepdims=True))
+    else:
+        dA = jnp.where(jnp.isfinite(data.bias), dA, 0)
+    back = total(lambda j: dA[:, :, j, None] * data.L_k[j], data.L_k.shape[0])
+    return Terms(logdet, jnp.sum(P * data.S, axis=(0, 1))), q * total(lambda i: back[:, i, None] * data.L_q[i][:, None], data.L_q.shape[0])
+
+
+def _attention(data: Data, E: Array, q: Any, softmax: bool) -> tuple[Array, Array, Array]:
+    """Attention A, its rows (U' A on a subspace), and these times K."""
+    (s, r_q), (k, r) = data.L_q.shape[:2], data.L_k.shape[:2]
+    left = total(lambda c: data.L_q[:, c, None] * E[:, None, c], r_q)
+    p = q * total(lambda c: left[:, :, None, c] * data.L_k[:, c], r) + data.bias
+    if softmax:
+        e = jnp.exp(p - p.max(axis=2, keepdims=True))
+        A = e / jnp.sum(e, axis=2, keepdims=True)
+    else:
+        A = p
+    rows = A if data.U is None else total(lambda i: data.U[i, :, None, None] * A[:, i, None], s)
+    return A, rows, total(lambda j: rows[:, :, j, None] * data.K[j], k)
+
+
+def _covariance(rows: Array, rows_K: Array) -> Array:
+    H, k = rows.shape[0], rows.shape[2]
+    return total(lambda j: jnp.sum(rows[:, :, None, j] * rows_K[:, None, :, j], axis=0), k) / H
+
+
+def inverse(Sigma: Float[Array, "t t network"]) -> tuple[Float[Array, "t t network"], Float[Array, " network"]]:
+    """Inverse and log determinant by Gauss-Jordan elimination, a pivot at a time for all networks; NaN if not definite."""
+    t = Sigma.shape[0]
+
+    def eliminate(k: Any, state: tuple) -> tuple:
+        P, logdet = state
+        here = (jnp.arange(t) == k)[:, None]
+        row, column = (jax.lax.dynamic_index_in_dim(P, k, axis, keepdims=False) for axis in (0, 1))
+        pivot = jnp.sum(jnp.where(here, row, 0), axis=0)
+        row, column = jnp.where(here, 1, row) / pivot, jnp.where(here, 0, column)
+        P = jnp.where(here[None], 0, P) - column[:, None] * row[None]
+        return jnp.where(here[:, None], row[None], P), logdet + jnp.log(pivot)
+
+    return jax.lax.fori_loop(0, t, eliminate, (Sigma, jnp.zeros(Sigma.shape[-1], Sigma.dtype)))
+
+
+def total(term: Callable[[Any], Array], number: int) -> Array:
+    """The sum of term(0), term(1), ...: written out if it is short."""
+    if number <= WRITTEN_OUT:
+        return sum((term(j) for j in range(1, number)), term(0))
+    return jax.lax.fori_loop(1, number, lambda j, x: x + term(j), term(0))

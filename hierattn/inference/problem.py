@@ -1,0 +1,86 @@
+"""What every route of inference is given, and what it returns."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hierattn.architecture import Architecture
+from hierattn.distributions import choose, output_basis
+from hierattn.errors import unusable
+from hierattn.inference import likelihood
+from hierattn.law import Law
+from hierattn.observations import Observations
+
+
+class Posterior(NamedTuple):
+    """What a route found: draws (chain, draw, ...) of parameters, statistics of the sampler (chain, draw), and reasons.
+
+    Sigma    (chain, record, network, token, token), conditional covariances of the observed networks, where they were drawn
+    reasons  things to know: {code, message, numbers}
+    """
+
+    draws: dict[str, np.ndarray]
+    statistics: dict[str, np.ndarray]
+    method: str
+    Sigma: np.ndarray | None = None
+    reasons: tuple[dict[str, Any], ...] = ()
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Observed outputs, the layer they are thought to come from, a model of `models/`, and the priors of its parameters."""
+
+    observations: Observations
+    layer: Architecture
+    model: ModuleType
+    prior: dict[str, Any]
+
+    @property
+    def K(self) -> np.ndarray:
+        """The kernel, which must be known."""
+        if self.observations.kernel is None:
+            raise unusable("kernel", "a kernel, inputs or 'identity'", "none", "or use the model kernel_unknown")
+        return self.observations.kernel
+
+    @cached_property
+    def observed_layer(self) -> Architecture:
+        """The layer with the rows of mask and bias that belong to observed tokens."""
+        k, tokens = self.K.shape[-1], self.observations.tokens
+        mask = None if self.layer.mask is None else np.asarray(self.layer.allowed(k, k))[tokens]
+        bias = None if self.layer.bias is None else self.layer.bias[..., tokens, :]
+        return self.layer.replace(mask=mask, bias=bias)
+
+    @cached_property
+    def law(self) -> Law:
+        """The law of the observed tokens, scales 1 where the model will have parameters; one kernel for all networks."""
+        tokens = self.observations.tokens
+        return Law(self.observed_layer.with_scales(1.0, 1.0), self.K, self.K[tokens[:, None], tokens])
+
+    @cached_property
+    def basis(self) -> np.ndarray | None:
+        """Basis of the subspace on which outputs have a density; None if that is everything."""
+        return output_basis(self.law) if self.K.ndim == 2 else None
+
+    def data(self) -> likelihood.Data:
+        """The sufficient statistics, in units of the outputs' scale."""
+        obs = self.observations
+        S = obs.S / obs.scale**2
+        softmax = self.layer.score_function == "softmax"
+        return likelihood.prepare(S, obs.coordinates, self.layer, self.K, obs.tokens, self.basis, softmax)
+
+
+def pose(observations: Observations, layer: Architecture | None, model: ModuleType, prior: dict | None) -> Problem:
+    """A problem, checked: heads known, priors on the scale of the data."""
+    if layer is None:
+        if observations.heads is None:
+            raise unusable("heads", "the number of heads", "none", "give a layer, or observations that know it")
+        layer = Architecture(heads=observations.heads, mask=observations.mask)
+    elif observations.heads not in (None, layer.heads):
+        raise unusable("heads", f"{observations.heads}, as the observations say", layer.heads)
+    elif layer.mask is None and observations.mask is not None:
+        layer = layer.replace(mask=observations.mask)
+    own = model.priors(observations.scale) if hasattr(model, "priors") else {}
+    return Problem(observations, layer, model, choose(own, prior))
