@@ -9,6 +9,7 @@ The network's flow:    inputs -> X -> a finite network, weight by weight -> outp
     y = law.sample(rng_key, networks=1000, coordinates=16)      # (network, token, coordinate)
     m = law.marginal(token=0)                                   # pdf, cdf, ppf, sf, ...
     ha.compare(layer, width=256)                                # finite networks against the law
+    obs = ha.read("outputs.npz")                                # or ha.Observations(outputs, kernel=K)
 
 Names are loaded when they are first used, so that importing the package is quick and has no side effects.
 """
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from hierattn.law import Law
     from hierattn.marginal import Marginal
     from hierattn.moments import Moments
+    from hierattn.observations import Observations, read
 
 __version__ = "0.1.0"
 __all__ = [
@@ -37,6 +39,7 @@ __all__ = [
     "Law",
     "Marginal",
     "Moments",
+    "Observations",
     "RandomInputs",
     "UnsafeInputError",
     "activations",
@@ -47,6 +50,7 @@ __all__ = [
     "given_inputs",
     "kernels",
     "network",
+    "read",
     "rotary_frequencies",
     "sequence_mask",
 ]
@@ -67,6 +71,8 @@ _HOMES = {
     "Marginal": "marginal",
     "JointMoments": "joint_moments",
     "Moments": "moments",
+    "Observations": "observations",
+    "read": "observations",
 }
 
 

@@ -23,6 +23,7 @@ from hierattn.options import (
     Tokens,
     build_kernel,
     build_layer,
+    build_observations,
     takes,
 )
 
@@ -112,7 +113,7 @@ def print_comparison(
 ) -> None:
     """Compare networks of finite width with their limit, or observed outputs with the law; errors are standard errors."""
     import hierattn as ha
-    from hierattn.storage import read_array
+    from hierattn.files import read_array
 
     if (file is None) == (width is None):
         expected = "either --width or a file of observed outputs"
@@ -133,6 +134,15 @@ def print_comparison(
     with progress("networks", count) as advance:
         found = ha.compare(layer, width, tokens, phi, token, count, seed, advance)
     print_record(f"width {width}, {phi} inputs, {tokens} tokens, {layer.heads} heads: token {token}", found, as_json)
+
+
+@app.command("inspect")
+@takes(build_observations)
+def print_inspection(observations: Any, as_json: Json = False) -> None:
+    """Show what was understood of a file of observed outputs: sizes, scales, the kernel's spectrum, tokens that look wrong."""
+    from hierattn.inspection import describe
+
+    print_record(str(observations), describe(observations), as_json)
 
 
 def _write_draws(

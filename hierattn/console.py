@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+SHOWN = 8  # numbers of a list; JSON has all
+
 
 def print_record(title: str, result: dict[str, Any], as_json: bool) -> None:
     """A result as JSON, as a table on a terminal, or as plain lines elsewhere; an error stands beside its number."""
@@ -34,6 +36,8 @@ def print_record(title: str, result: dict[str, Any], as_json: bool) -> None:
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, list) and not any(isinstance(item, list) for item in value):
+        return ", ".join(f"{item:.6g}" for item in value[:SHOWN]) + (", ..." if len(value) > SHOWN else "") or "none"
     return f"{value:.10g}" if isinstance(value, float) else str(value)
 
 

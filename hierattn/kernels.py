@@ -71,8 +71,8 @@ def rbf(positions: Sequence[float] | np.ndarray | int, length_scale: float, vari
 
 
 def read(path: str | Path) -> Kernel:
-    """K from a file (.npy, .npz, .nc, .csv); a file of several arrays must call it `kernel`."""
-    from hierattn.storage import read_array
+    """K from a file (.npy, .npz, .nc, .zarr, .safetensors, .csv); a file of several arrays must call it `kernel`."""
+    from hierattn.files import read_array
 
     return check(read_array(path, "kernel"), f"kernel in {path}")
 

@@ -1,4 +1,4 @@
-"""Options that several commands share, and what they describe: a layer, a kernel. Heavy imports wait until a command runs."""
+"""Options that several commands share, and what they describe. Heavy imports wait until a command runs."""
 
 import inspect
 from collections.abc import Callable
@@ -29,6 +29,19 @@ Out = Annotated[Path, typer.Option(help="netCDF file to write.")]
 Scores = Annotated[bool, typer.Option("--scores", help="Write the scores too.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")]
 Seed = Annotated[int, typer.Option(help="Seed of all randomness.", min=0, max=2**32 - 1)]
+Observed = Annotated[
+    Path, typer.Argument(help="File of outputs (network, token, coordinate): .npy .npz .nc .zarr .safetensors .csv.")
+]
+ObservedKernel = Annotated[
+    str | None, typer.Option(metavar="FILE|identity|inferred", help="Kernel K of the inputs; identity:4 is one of 4 tokens.")
+]
+ObservedInputs = Annotated[Path | None, typer.Option(help="File with the inputs of the networks instead.")]
+ObservedHeads = Annotated[int | None, typer.Option(help="Heads (those that the file says, if it does).")]
+ObservedTokens = Annotated[
+    str | None, typer.Option(metavar="0,2,...", help="Which of the kernel's tokens the outputs hold (all).")
+]
+ObservedMask = Annotated[str | None, typer.Option(metavar="causal|none|FILE", help="Keys a query may look at (the file's).")]
+Networks = Annotated[int | None, typer.Option(help="Use the first so many networks (all).")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -65,6 +78,25 @@ def build_kernel(tokens: Tokens = None, activation: ActivationOption = None, ker
     if tokens not in (None, K.shape[-1]):
         raise unusable("--tokens", f"the kernel's {K.shape[-1]} tokens", tokens, "leave it out")
     return K
+
+
+def build_observations(
+    file: Observed,
+    kernel: ObservedKernel = None,
+    inputs: ObservedInputs = None,
+    heads: ObservedHeads = None,
+    tokens: ObservedTokens = None,
+    mask: ObservedMask = None,
+    networks: Networks = None,
+) -> Any:
+    """The observations that the options of a command describe."""
+    import hierattn as ha
+
+    indices = None if tokens is None else [word.strip() for word in tokens.split(",")]
+    if indices is not None and not all(word.isdecimal() for word in indices):
+        raise unusable("--tokens", "whole numbers with commas between them", repr(tokens), "as in --tokens 0,2")
+    numbers = None if indices is None else [int(word) for word in indices]
+    return ha.read(file, kernel, inputs=inputs, tokens=numbers, heads=heads, mask=mask, networks=networks)
 
 
 def takes(*builders: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -1,4 +1,4 @@
-"""Files: arrays read with suspicion, results written whole or not at all, with their provenance."""
+"""Files out: results written whole or not at all, with their provenance."""
 
 import hashlib
 import math
@@ -6,7 +6,6 @@ import os
 import shutil
 import sys
 import tempfile
-import zipfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -17,29 +16,6 @@ import numpy as np
 
 from hierattn import __version__
 from hierattn.errors import InputError, UnsafeInputError
-
-TOO_LARGE = 2**31  # bytes of an array read whole
-
-
-def read_array(path: str | Path, name: str) -> np.ndarray:
-    """The array of a .npy, .npz, .nc or .csv file; one that holds several must call it `name`."""
-    path = Path(path)
-    if not path.exists():
-        raise InputError(f"{path}: expected a file, got none; check the path")
-    if path.is_dir():
-        raise InputError(f"{path}: expected a file, got a directory")
-    if path.stat().st_size == 0:
-        raise InputError(f"{path}: expected an array, got an empty file")
-    readers = {".npy": _read_npy, ".npz": _read_npz, ".nc": _read_nc, ".csv": _read_csv}
-    if path.suffix not in readers:
-        raise InputError(f"{path}: expected a file ending in {', '.join(readers)}, got {path.suffix or 'no ending'}")
-    try:
-        return readers[path.suffix](path, name)
-    except InputError:
-        raise
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as broken:
-        reason = "pickled objects" if "pickle" in str(broken).lower() else "one that is damaged or of another kind"
-        raise InputError(f"{path}: expected a {path.suffix} file of numbers, got {reason}") from None
 
 
 def write_netcdf(
@@ -106,61 +82,12 @@ def provenance(seed: int, **more: Any) -> dict[str, Any]:
 
 
 def digest(array: np.ndarray) -> str:
-    """A hash of an array's numbers and shape."""
-    return hashlib.sha256(repr((array.shape, str(array.dtype))).encode() + np.ascontiguousarray(array).tobytes()).hexdigest()
+    """A hash of an array's shape, type and numbers."""
+    sha256 = begin_digest(array.shape, array.dtype)
+    sha256.update(np.asarray(array).tobytes())
+    return sha256.hexdigest()
 
 
-def _read_npy(path: Path, name: str) -> np.ndarray:
-    with open(path, "rb") as file:
-        _check_header(file, path, path.stat().st_size)
-        file.seek(0)
-        return np.load(file, allow_pickle=False)
-
-
-def _read_npz(path: Path, name: str) -> np.ndarray:
-    with zipfile.ZipFile(path) as archive:
-        members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
-        if any(".." in Path(member).parts or Path(member).is_absolute() for member in members):
-            raise UnsafeInputError(f"{path}: expected plain array names, got one that leaves the archive")
-        if name not in members and len(members) != 1:
-            raise InputError(f"{path}: expected an array called {name}, got {', '.join(sorted(members)) or 'none'}")
-        member = members.get(name) or next(iter(members.values()))
-        if member.file_size > TOO_LARGE:
-            raise UnsafeInputError(f"{path}: expected at most {TOO_LARGE} bytes, got an array of {member.file_size}")
-        with archive.open(member) as file:
-            _check_header(file, path, member.file_size)
-        with archive.open(member) as file:
-            return np.lib.format.read_array(file, allow_pickle=False)
-
-
-def _check_header(file: Any, path: Path, size: int) -> None:
-    """The header must not claim more than the file holds: NumPy would allocate first and look later."""
-    major = np.lib.format.read_magic(file)[0]
-    read = np.lib.format.read_array_header_1_0 if major == 1 else np.lib.format.read_array_header_2_0
-    shape, _, dtype = read(file)
-    if dtype.hasobject:
-        raise InputError(f"{path}: expected numbers, got pickled objects")
-    claimed = int(np.prod([float(length) for length in shape])) * dtype.itemsize
-    if claimed > TOO_LARGE:
-        raise UnsafeInputError(f"{path}: expected at most {TOO_LARGE} bytes, got a header that claims {claimed}")
-    held = size - file.tell()
-    if claimed > held:
-        raise InputError(f"{path}: expected {claimed} bytes of numbers, got {held}; is it truncated?")
-
-
-def _read_nc(path: Path, name: str) -> np.ndarray:
-    import h5netcdf
-
-    with h5netcdf.File(path, "r") as file:
-        if name not in file.variables and len(file.variables) != 1:
-            raise InputError(f"{path}: expected an array called {name}, got {', '.join(file.variables) or 'none'}")
-        variable = file.variables[name if name in file.variables else next(iter(file.variables))]
-        if variable.dtype.itemsize * np.prod([float(length) for length in variable.shape]) > TOO_LARGE:
-            raise UnsafeInputError(f"{path}: expected at most {TOO_LARGE} bytes, got shape {variable.shape}")
-        return np.asarray(variable[...])
-
-
-def _read_csv(path: Path, name: str) -> np.ndarray:
-    if path.stat().st_size > TOO_LARGE:
-        raise UnsafeInputError(f"{path}: expected at most {TOO_LARGE} bytes, got {path.stat().st_size}")
-    return np.loadtxt(path, delimiter=",", ndmin=2)
+def begin_digest(shape: tuple[int, ...], dtype: np.dtype) -> Any:
+    """The beginning of the same hash, for an array that comes block by block."""
+    return hashlib.sha256(repr((shape, str(dtype))).encode())

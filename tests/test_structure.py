@@ -11,9 +11,9 @@ ROOT = Path(__file__).parent.parent
 FILES = sorted([*(ROOT / "hierattn").rglob("*.py"), *(ROOT / "models").rglob("*.py")])
 LAYERS = [
     {"errors", "console"},
-    {"storage", "architecture", "activations", "rqmc", "independent", "wishart", "mixtures"},
-    {"kernels", "sampling", "inputs"},
-    {"network", "one_token", "scale_mixture"},
+    {"storage", "stored", "architecture", "activations", "rqmc", "independent", "wishart", "mixtures"},
+    {"kernels", "sampling", "inputs", "formats"},
+    {"network", "one_token", "scale_mixture", "files", "observed_kernel"},
     {"marginal"},
     {"law"},
     {"joint_moments", "collapsed"},
@@ -21,6 +21,8 @@ LAYERS = [
     {"token_law"},
     {"distributions"},
     {"models"},
+    {"observations"},
+    {"inspection"},
     {"comparison"},
     {"options"},
     {"cli"},
