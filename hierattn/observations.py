@@ -175,7 +175,7 @@ def _reduced(y: Stored, networks: int) -> dict[str, Any]:
     sha256, done = begin_digest((networks, s, C), kind), 0
     for block in y.finite_blocks(networks):
         rows = slice(done, done + len(block))
-        sha256.update(block.tobytes())
+        sha256.update(np.ascontiguousarray(block))
         outputs[rows] = block[:, :, :kept]
         lowest, highest = np.minimum(lowest, block.min(axis=(0, 2))), np.maximum(highest, block.max(axis=(0, 2)))
         Y = block.astype(np.float64, copy=False)

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-TOKENS, COORDINATES = 8, 512
-ROWS = 256  # networks written at a time
+TOKENS, COORDINATES = 8, 2048
+ROWS = 64  # networks written at a time
 READ = """
 import resource, sys
 import hierattn.observations as o, zarr, safetensors, h5netcdf

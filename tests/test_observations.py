@@ -137,11 +137,6 @@ WRONG = {
     "no tokens": (Y[:, :0], {}, "expected at least one network, token and coordinate, got shape (7, 0, 5)"),
     "constant": (np.full((4, 3, 2), 0.5), {}, "outputs: expected outputs that vary, got one value, 0.5"),
     "one number": (np.ones((1, 1, 1)), {}, "outputs: expected outputs that vary, got one value, 1"),
-    "nan": (
-        spoiled(((2, 1, 3), np.nan), ((6, 0, 0), -np.inf), ((5, 0, 1), np.nan)),
-        {},
-        "got 2 NaN and 1 infinite, the first at (2, 1, 3)",
-    ),
     "huge": (-1e200 * np.abs(Y), {}, "outputs: expected outputs between 1e-100 and 1e+100 in size, got "),
     "tiny": (1e-200 * Y, {}, "in size, got "),
     "last axis": (
@@ -231,6 +226,17 @@ def test_what_cannot_be_used(case):
     assert words in str(raised.value)
     assert "\n" not in str(raised.value)
     assert type(raised.value) is InputError
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 100])
+def test_all_that_is_not_finite_is_counted(monkeypatch, at_once):
+    monkeypatch.setattr(stored, "BLOCK", at_once * Y[0].nbytes)
+    y = spoiled(((2, 1, 3), np.nan), ((6, 0, 0), -np.inf), ((5, 0, 1), np.nan))
+    with pytest.raises(InputError, match=r"got 2 NaN and 1 infinite, the first at \(2, 1, 3\)"):
+        Observations(y)
+    with pytest.raises(InputError, match=r"got 1 NaN and 0 infinite, the first at \(2, 1, 3\)"):
+        Observations(y, networks=4)
+    assert Observations(y, networks=2).networks == 2
 
 
 def test_what_is_too_large_even_when_reduced(monkeypatch):
