@@ -6,6 +6,7 @@ import numpy as np
 
 from hierattn import kernels
 from hierattn.observations import Observations
+from hierattn.stored import BLOCK
 
 SAME = 1e-12  # squared difference of two tokens, relative to their squares, that is rounding
 
@@ -28,7 +29,7 @@ def describe(observations: Observations) -> dict[str, Any]:
         "kernels": 0 if K is None else len(K) if K.ndim == 3 else 1,
         "kernel_tokens": None if mean is None else len(mean),
         "kernel_eigenvalues": None if mean is None else np.linalg.eigvalsh(mean)[::-1].tolist(),
-        "kernel_rank": None if K is None else kernels.factor(K).shape[-1] if K.any() else 0,
+        "kernel_rank": None if K is None else rank(K),
         "kernel_duplicated_tokens": None if mean is None else duplicates(mean),
         "observed_tokens": o.tokens.tolist(),
         "heads": o.heads,
@@ -47,6 +48,12 @@ def duplicates(G: np.ndarray) -> list[list[int]]:
     same = total - 2 * G <= SAME * total
     groups = {tuple(np.flatnonzero(row).tolist()) for row in same}
     return sorted(list(group) for group in groups if len(group) > 1)
+
+
+def rank(K: np.ndarray) -> int:
+    """The rank of a kernel, or the largest of many, a few of which are factored at a time."""
+    parts = np.array_split(K.reshape(-1, *K.shape[-2:]), 1 + K.nbytes // BLOCK)
+    return max(kernels.factor(part).shape[-1] if part.any() else 0 for part in parts)
 
 
 def _reasons(record: dict[str, Any]) -> list[dict[str, Any]]:

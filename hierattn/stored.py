@@ -90,7 +90,12 @@ class Stored:
 
 
 def in_memory(label: str, value: Any) -> Stored:
-    """An array (or what NumPy makes one of) that is there already."""
+    """An array (or what NumPy makes one of) that is there already; xarray's have names for their axes."""
     array = as_array(label, value, kind=None)
-    rows = np.atleast_1d(array)
-    return Stored(label, array.shape, array.dtype, lambda count: (rows[i : i + count] for i in range(0, len(rows), count)))
+    array = array.astype(np.float32) if array.dtype.name == "bfloat16" else array
+    rows, dims = np.atleast_1d(array), getattr(value, "dims", None)
+
+    def read(count: int) -> Iterator[np.ndarray]:
+        return (rows[i : i + count] for i in range(0, len(rows), count))
+
+    return Stored(label, array.shape, array.dtype, read, dims=dims if isinstance(dims, tuple) else None)

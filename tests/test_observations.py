@@ -1,10 +1,22 @@
 """Observations: every number by a second route, every unusable array its one-line error."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray
 
-from hierattn import InputError, Observations, UnsafeInputError, kernels, observations, observed_kernel, read, storage, stored
+from hierattn import (
+    InputError,
+    Observations,
+    UnsafeInputError,
+    inspection,
+    kernels,
+    observations,
+    observed_kernel,
+    read,
+    storage,
+    stored,
+)
 from hierattn.inspection import describe, duplicates
 
 RNG = np.random.default_rng(0)
@@ -34,6 +46,20 @@ def test_sufficient_statistics(monkeypatch, kind, at_once):
     np.testing.assert_array_equal(found.outputs, y)
     assert found.outputs.dtype == (np.float32 if np.dtype(kind).itemsize == 4 and np.dtype(kind).kind == "f" else np.float64)
     assert found.sha256 == storage.digest(y.astype(y.dtype.newbyteorder("=")))
+
+
+def test_arrays_of_other_libraries():
+    """JAX arrays, half precision among them, and xarray's."""
+    for y in (
+        jnp.asarray(Y, jnp.float32),
+        jnp.asarray(Y, jnp.bfloat16),
+        xarray.DataArray(Y, dims=observations.DIMS),
+        Y.tolist(),
+    ):
+        found = Observations(y)
+        exact = np.asarray(y, np.float64)
+        np.testing.assert_allclose(found.S, np.einsum("mic,mjc->mij", exact, exact), rtol=1e-12)
+        np.testing.assert_array_equal(found.outputs, exact)
 
 
 def test_raw_outputs_are_cut_to_leading_coordinates(monkeypatch):
@@ -326,6 +352,8 @@ def test_axes_that_the_file_names(tmp_path):
     for name in ("y.nc", "y.zarr"):
         with pytest.raises(InputError, match="axes network, token, coordinate, got them swapped: network, coordinate, token"):
             read(tmp_path / name)
+    with pytest.raises(InputError, match="outputs: expected axes network, token, coordinate, got them swapped"):
+        Observations(swapped["outputs"])
     xarray.Dataset({"outputs": (("network", "token", "coordinate"), Y)}).to_netcdf(tmp_path / "good.nc", engine="h5netcdf")
     assert read(tmp_path / "good.nc").sha256 == Observations(Y).sha256
 
@@ -341,7 +369,7 @@ def test_duplicated_tokens():
     assert duplicates(np.kron(np.eye(2), np.ones((2, 2)))) == [[0, 1], [2, 3]]
 
 
-def test_what_was_understood():
+def test_what_was_understood(monkeypatch):
     y = Y.copy()
     y[:, 1] = 2.0
     record = describe(Observations(y, kernel=np.diag([4.0, 1, 0]), heads=2))
@@ -371,3 +399,7 @@ def test_what_was_understood():
     np.testing.assert_allclose(record["kernel_eigenvalues"][::-1], np.linalg.eigvalsh(np.mean([gram(x) for x in X], axis=0)))
     assert (record["kernels"], record["kernel_rank"], record["reasons"][0]["code"]) == (7, 3, "kernel_each")
     assert describe(Observations(Y, kernel=np.zeros((3, 3))))["kernel_rank"] == 0
+    some = np.concatenate([np.zeros((4, 3, 3)), np.ones((2, 3, 3)), np.diag([1.0, 1, 0])[None]])
+    for size in (1, 2**20):
+        monkeypatch.setattr(inspection, "BLOCK", size)
+        assert describe(Observations(Y, kernel=some))["kernel_rank"] == 2
