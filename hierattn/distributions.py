@@ -9,7 +9,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro
 import numpyro.distributions as dist
 from jaxtyping import Array, Float
 from numpyro.distributions import constraints
@@ -214,37 +213,6 @@ def wishart_factor(law: Law) -> dist.Distribution:
         return _standard_normal(law.dtype, (), groups, size, n_H)
     triangular = dist.WishartCholesky(jnp.asarray(n_H, law.dtype), scale_tril=jnp.eye(size, dtype=law.dtype))
     return triangular.expand([groups]).to_event(1)
-
-
-def plates(outputs: Any, tokens: int, networks: int, coordinates: int) -> tuple[numpyro.plate, numpyro.plate, Array | None]:
-    """The plates of a model, and outputs (network, token, coordinate) as it observes them: (coordinate, network, token).
-
-    Coordinates are the outer axis, so that what belongs to a network alone, its scores, has no empty axis for them.
-    """
-    if outputs is not None:
-        if jnp.ndim(outputs) != 3 or jnp.shape(outputs)[1] != tokens:
-            raise unusable("outputs", f"shape (networks, {tokens}, coordinates)", jnp.shape(outputs))
-        if not isinstance(outputs, jax.core.Tracer) and not np.all(np.isfinite(outputs)):
-            raise unusable("outputs", "finite numbers", f"{np.sum(~np.isfinite(outputs))} NaN or infinite")
-        networks, coordinates = jnp.shape(outputs)[0], jnp.shape(outputs)[2]
-    for name, number in (("networks", networks), ("coordinates", coordinates)):
-        if not isinstance(number, (int, np.integer)) or number < 1:
-            raise unusable(name, "a positive whole number", repr(number))
-    y = None if outputs is None else jnp.moveaxis(jnp.asarray(outputs), -1, 0)
-    return numpyro.plate("network", networks, dim=-1), numpyro.plate("coordinate", coordinates, dim=-2), y
-
-
-def choose(priors: dict[str, Any], given: dict[str, Any] | None) -> dict[str, Any]:
-    """A model's priors, with those given in place of its own; a name it does not know is an error."""
-    unknown = set(given or {}) - set(priors)
-    if unknown:
-        raise unusable("prior", "only " + ", ".join(priors), ", ".join(sorted(unknown)))
-    return priors | (given or {})
-
-
-def dims(*names: str) -> dict[str, list[str]]:
-    """Names of a site's event axes, where ArviZ looks for them."""
-    return {"event_dims": list(names)}
 
 
 def _standard_normal(dtype: Any, batch: tuple[int, ...], *event: Any) -> dist.Distribution:

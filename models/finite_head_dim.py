@@ -10,16 +10,22 @@ from typing import Any
 import numpyro
 
 from hierattn.architecture import Architecture
-from hierattn.distributions import Outputs, choose, dims, plates, score_base, wishart_factor
+from hierattn.distributions import Outputs, score_base, wishart_factor
 from hierattn.errors import unusable
-from hierattn.law import Law
+from hierattn.modelling import choose, law_of, observe, plates
 from hierattn.models.limit_law import priors
 
 __all__ = ["model", "priors"]
 
 
 def model(
-    layer: Architecture, K: Any, outputs: Any = None, networks: int = 1, coordinates: int = 1, prior: dict | None = None
+    layer: Architecture,
+    K: Any,
+    outputs: Any = None,
+    networks: int = 1,
+    coordinates: int = 1,
+    prior: dict | None = None,
+    query_kernel: Any = None,
 ) -> None:
     """The same parameters as the limit law; layer.head_dim is known."""
     if layer.head_dim is None:
@@ -27,7 +33,7 @@ def model(
     prior = choose(priors(), prior)
     score_scale = numpyro.sample("score_scale", prior["score_scale"])
     value_scale = numpyro.sample("value_scale", prior["value_scale"])
-    law = Law(layer.with_scales(score_scale, value_scale), K)
+    law = law_of(layer.with_scales(score_scale, value_scale), K, query_kernel)
     normal, key_factor = score_base(law)
     network, coordinate, y = plates(outputs, law.shape[0], networks, coordinates)
     with network:
@@ -35,5 +41,4 @@ def model(
         B = numpyro.sample("B", key_factor)
         D = numpyro.sample("D", wishart_factor(law))
         p = numpyro.deterministic("p", law.scores_from(E, B))
-        with coordinate:
-            numpyro.sample("y", Outputs(law, p, D), obs=y, infer=dims("token"))
+        observe(Outputs(law, p, D), coordinate, y)

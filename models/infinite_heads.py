@@ -12,8 +12,8 @@ import numpy as np
 import numpyro
 
 from hierattn.architecture import Architecture
-from hierattn.distributions import Gaussian, choose, dims, output_basis, plates, score_base
-from hierattn.law import Law
+from hierattn.distributions import Gaussian, output_basis, score_base
+from hierattn.modelling import choose, law_of, observe, plates
 from hierattn.models.limit_law import priors
 from hierattn.rqmc import normal_points
 
@@ -27,6 +27,7 @@ def model(
     networks: int = 1,
     coordinates: int = 1,
     prior: dict | None = None,
+    query_kernel: Any = None,
     points: int = 1024,
 ) -> None:
     """All networks are alike and all coordinates independent: nothing is drawn between the parameters and y."""
@@ -36,11 +37,14 @@ def model(
     layer = layer.with_scales(score_scale, value_scale).replace(head_dim=None, key_value_heads=None)
     if np.ndim(layer.bias) != 3:
         layer = layer.replace(heads=1)  # heads that are alike have one average
-    law = Law(layer, K)
+    law = law_of(layer, K, query_kernel)
     E = jnp.asarray(normal_points(score_base(law)[0].event_shape, points), law.dtype)
+    E = E if np.ndim(K) == 2 else E[:, None]  # one kernel a network
     Sigma = numpyro.deterministic("Sigma", law.Sigma(law.scores_from(E)).mean(axis=0))
-    basis = output_basis(law if layer.heads > 1 else Law(layer.replace(heads=law.shape[0]), K))  # many heads span what all do
+    basis = output_basis(
+        law if layer.heads > 1 else law_of(layer.replace(heads=law.shape[0]), K, query_kernel)
+    )  # many span what all do
     root = jnp.linalg.cholesky(Sigma) if basis is None else basis @ jnp.linalg.cholesky(basis.T @ Sigma @ basis)
     network, coordinate, y = plates(outputs, law.shape[0], networks, coordinates)
-    with network, coordinate:
-        numpyro.sample("y", Gaussian(root, basis), obs=y, infer=dims("token"))
+    with network:
+        observe(Gaussian(root, basis), coordinate, y)

@@ -16,9 +16,10 @@ from numpyro.handlers import reparam
 from numpyro.infer.reparam import TransformReparam
 
 from hierattn.architecture import Architecture
-from hierattn.distributions import Outputs, Scores, choose, dims, plates
+from hierattn.distributions import Outputs, Scores
 from hierattn.errors import unusable
 from hierattn.law import Law
+from hierattn.modelling import choose, observe, plates
 from hierattn.models import limit_law
 
 
@@ -43,5 +44,4 @@ def model(
     network, coordinate, y = plates(outputs, tokens, networks, coordinates)
     with network:
         p = numpyro.sample("p", Scores(law))
-        with coordinate:
-            numpyro.sample("y", Outputs(law, p), obs=y, infer=dims("token"))
+        observe(Outputs(law, p), coordinate, y)

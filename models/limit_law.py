@@ -13,8 +13,8 @@ from numpyro.handlers import reparam
 from numpyro.infer.reparam import TransformReparam
 
 from hierattn.architecture import Architecture
-from hierattn.distributions import Outputs, Scores, choose, dims, plates
-from hierattn.law import Law
+from hierattn.distributions import Outputs, Scores
+from hierattn.modelling import choose, law_of, observe, plates
 
 
 def priors(scale: float = 1.0) -> dict[str, dist.Distribution]:
@@ -24,15 +24,20 @@ def priors(scale: float = 1.0) -> dict[str, dist.Distribution]:
 
 @reparam(config={"p": TransformReparam()})
 def model(
-    layer: Architecture, K: Any, outputs: Any = None, networks: int = 1, coordinates: int = 1, prior: dict | None = None
+    layer: Architecture,
+    K: Any,
+    outputs: Any = None,
+    networks: int = 1,
+    coordinates: int = 1,
+    prior: dict | None = None,
+    query_kernel: Any = None,
 ) -> None:
     """Scores are sampled non-centred: the latent variable is the standard normal E of p = score_scale L E L'."""
     prior = choose(priors(), prior)
     score_scale = numpyro.sample("score_scale", prior["score_scale"])
     value_scale = numpyro.sample("value_scale", prior["value_scale"])
-    law = Law(layer.with_scales(score_scale, value_scale), K)
+    law = law_of(layer.with_scales(score_scale, value_scale), K, query_kernel)
     network, coordinate, y = plates(outputs, law.shape[0], networks, coordinates)
     with network:
         p = numpyro.sample("p", Scores(law))
-        with coordinate:
-            numpyro.sample("y", Outputs(law, p), obs=y, infer=dims("token"))
+        observe(Outputs(law, p), coordinate, y)

@@ -13,9 +13,9 @@ from numpyro.handlers import reparam
 from numpyro.infer.reparam import TransformReparam
 
 from hierattn.architecture import Architecture
-from hierattn.distributions import Outputs, Scores, choose, dims, plates
+from hierattn.distributions import Outputs, Scores
 from hierattn.errors import unusable
-from hierattn.law import Law
+from hierattn.modelling import choose, law_of, observe, plates
 from hierattn.models.limit_law import priors
 
 __all__ = ["model", "priors"]
@@ -30,6 +30,7 @@ def model(
     networks: int = 1,
     coordinates: int = 1,
     prior: dict | None = None,
+    query_kernel: Any = None,
 ) -> None:
     """The limit law with the scores' scale divided by sqrt(width)."""
     if not width >= 1:
@@ -37,9 +38,8 @@ def model(
     prior = choose(priors(), prior)
     score_scale = numpyro.sample("score_scale", prior["score_scale"])
     value_scale = numpyro.sample("value_scale", prior["value_scale"])
-    law = Law(layer.replace(scaling="sqrt").with_scales(score_scale * width**-0.5, value_scale), K)
+    law = law_of(layer.replace(scaling="sqrt").with_scales(score_scale * width**-0.5, value_scale), K, query_kernel)
     network, coordinate, y = plates(outputs, law.shape[0], networks, coordinates)
     with network:
         p = numpyro.sample("p", Scores(law))
-        with coordinate:
-            numpyro.sample("y", Outputs(law, p), obs=y, infer=dims("token"))
+        observe(Outputs(law, p), coordinate, y)

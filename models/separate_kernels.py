@@ -13,9 +13,10 @@ from numpyro.handlers import reparam
 from numpyro.infer.reparam import TransformReparam
 
 from hierattn.architecture import Architecture
-from hierattn.distributions import Outputs, Scores, choose, dims, plates
+from hierattn.distributions import Outputs, Scores
 from hierattn.errors import unusable
 from hierattn.law import Law
+from hierattn.modelling import choose, observe, plates
 from hierattn.models.kernel_unknown import priors
 
 __all__ = ["model", "priors"]
@@ -39,5 +40,4 @@ def model(
     network, coordinate, y = plates(outputs, tokens, networks, coordinates)
     with network:
         p = numpyro.sample("p", Scores(Law.from_factors(layer, L_scores)))
-        with coordinate:
-            numpyro.sample("y", Outputs(Law.from_factors(layer, L_values), p), obs=y, infer=dims("token"))
+        observe(Outputs(Law.from_factors(layer, L_values), p), coordinate, y)

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
 
-from hierattn.distributions import choose, dims, plates
 from hierattn.errors import unusable
+from hierattn.modelling import SecondMoments, choose, observe, plates
 
 
 def priors(scale: float = 1.0) -> dict[str, Any]:
@@ -23,11 +23,13 @@ def model(tokens: int, outputs: Any = None, networks: int = 1, coordinates: int 
     """At least two tokens; of one there is no correlation to infer."""
     if tokens < 2:
         raise unusable("tokens", "at least 2 tokens", tokens)
+    if isinstance(outputs, SecondMoments):
+        raise unusable("outputs", "the outputs themselves", "their second moments", "no other numbers suffice for Student's t")
     prior = choose(priors(), prior)
     value_scale = numpyro.sample("value_scale", prior["value_scale"])
     nu = numpyro.sample("nu", prior["nu"])
     L = numpyro.sample("L", dist.LKJCholesky(tokens, prior["concentration"]))
     numpyro.deterministic("K", L @ L.T)
     network, coordinate, y = plates(outputs, tokens, networks, coordinates)
-    with network, coordinate:
-        numpyro.sample("y", dist.MultivariateStudentT(nu, jnp.zeros(tokens), value_scale * L), obs=y, infer=dims("token"))
+    with network:
+        observe(dist.MultivariateStudentT(nu, jnp.zeros(tokens), value_scale * L), coordinate, y)

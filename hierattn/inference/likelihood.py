@@ -2,8 +2,8 @@
 
     log p(Y_m | p_m) = -n/2 logdet(2 pi o^2 Sigma_m) - tr(Sigma_m^{-1} S_m) / (2 o^2),    S_m = Y_m Y_m'
 
-with Sigma = H^{-1} sum_a A_a K A_a', A = softmax(q L_q E L_k'), q = score_scale, o = value_scale (THEORY section 9). The cost does
-not depend on the number n of coordinates. Networks are on the last axis, and sums over tokens are written out: many times
+with Sigma = H^{-1} sum_a A_a K A_a', A = softmax(q L_q E L_k'), q = score_scale, o = value_scale (THEORY section 9). The cost
+does not depend on the number n of coordinates. Networks are on the last axis, and sums over tokens are written out: many times
 faster on a CPU than batched small matrices. A constant added to a row of scores changes nothing, so the keys' factor is centred
 and has one column less than there are keys.
 """
@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from hierattn import kernels
 from hierattn.architecture import Architecture
 
+ROUNDING = 1e-13  # of a pivot, relative to the token's variance
 WRITTEN_OUT = 16  # terms of a sum at most; longer ones are loops
 
 
@@ -34,6 +35,7 @@ class Data(NamedTuple):
     L_k: Float[Array, "k r _"]
     K: Float[Array, "k k _"]
     bias: Float[Array, "H q k 1"]
+    allowed: Bool[Array, "q k 1"]
     U: Float[Array, "q t"] | None
 
     @property
@@ -56,14 +58,19 @@ def prepare(S: Any, n: int, layer: Architecture, K: Any, tokens: Any = None, U: 
     tokens = np.arange(k) if tokens is None else np.asarray(tokens)
     allowed = np.broadcast_to(layer.allowed(k, k), (k, k))
     bias = np.broadcast_to(0.0 if layer.bias is None else layer.bias, (layer.heads, k, k))
-    bias = np.where(allowed, bias, -np.inf if centred else 0.0)[:, tokens]
+    bias = np.where(allowed, bias, -np.inf if centred else 0.0)[:, tokens]  # exp(-inf) is zero
     K_k = K - K.mean(axis=-2, keepdims=True) - K.mean(axis=-1, keepdims=True) + K.mean(axis=(-2, -1), keepdims=True)
     K_q = K[..., tokens[:, None], tokens]
     S = np.asarray(S, float) if U is None else U.T @ S @ U
     factors = (kernels.factor(K_q), kernels.factor(K_k if centred else K), K)
     L_q, L_k, K = (jnp.asarray(np.moveaxis(x if x.ndim == 3 else x[None], 0, -1)) for x in factors)
     U = None if U is None else jnp.asarray(U)
-    return Data(jnp.asarray(np.moveaxis(S, 0, -1)), jnp.asarray(float(n)), L_q, L_k, K, jnp.asarray(bias)[..., None], U)
+    S, bias, allowed = (
+        jnp.moveaxis(jnp.asarray(S), 0, -1),
+        jnp.asarray(bias)[..., None],
+        jnp.asarray(allowed[tokens])[..., None],
+    )
+    return Data(S, jnp.asarray(float(n)), L_q, L_k, K, bias, allowed, U)
 
 
 def covariance(data: Data, E: Array, q: Any, softmax: bool = True) -> Float[Array, "t t network"]:
@@ -97,12 +104,11 @@ def terms_and_gradient(
     G = total(lambda k: PS[:, k, None] * P[k], t) / (2 * o**2) - data.n / 2 * P
     d_rows = 2 / H * total(lambda k: G[None, :, k, None] * rows_K[:, k, None], t)
     dA = d_rows if data.U is None else total(lambda k: data.U[:, k, None, None] * d_rows[:, None, k], t)
-    if softmax:
-        dA = A * (dA - jnp.sum(A * dA, axis=2, keepdims=True))
-    else:
-        dA = jnp.where(jnp.isfinite(data.bias), dA, 0)
+    dA = A * (dA - jnp.sum(A * dA, axis=2, keepdims=True)) if softmax else jnp.where(data.allowed, dA, 0)
     back = total(lambda j: dA[:, :, j, None] * data.L_k[j], data.L_k.shape[0])
-    return Terms(logdet, jnp.sum(P * data.S, axis=(0, 1))), q * total(lambda i: back[:, i, None] * data.L_q[i][:, None], data.L_q.shape[0])
+    return Terms(logdet, jnp.sum(P * data.S, axis=(0, 1))), q * total(
+        lambda i: back[:, i, None] * data.L_q[i][:, None], data.L_q.shape[0]
+    )
 
 
 def _attention(data: Data, E: Array, q: Any, softmax: bool) -> tuple[Array, Array, Array]:
@@ -114,7 +120,7 @@ def _attention(data: Data, E: Array, q: Any, softmax: bool) -> tuple[Array, Arra
         e = jnp.exp(p - p.max(axis=2, keepdims=True))
         A = e / jnp.sum(e, axis=2, keepdims=True)
     else:
-        A = p
+        A = jnp.where(data.allowed, p, 0)
     rows = A if data.U is None else total(lambda i: data.U[i, :, None, None] * A[:, i, None], s)
     return A, rows, total(lambda j: rows[:, :, j, None] * data.K[j], k)
 
@@ -125,14 +131,18 @@ def _covariance(rows: Array, rows_K: Array) -> Array:
 
 
 def inverse(Sigma: Float[Array, "t t network"]) -> tuple[Float[Array, "t t network"], Float[Array, " network"]]:
-    """Inverse and log determinant by Gauss-Jordan elimination, a pivot at a time for all networks; NaN if not definite."""
-    t = Sigma.shape[0]
+    """Inverse and log determinant by Gauss-Jordan elimination, a pivot at a time for all networks.
+
+    NaN where a pivot, what earlier tokens leave of a token's variance, is rounding: Sigma is then singular.
+    """
+    t, diagonal = Sigma.shape[0], jnp.diagonal(Sigma).T
 
     def eliminate(k: Any, state: tuple) -> tuple:
         P, logdet = state
         here = (jnp.arange(t) == k)[:, None]
         row, column = (jax.lax.dynamic_index_in_dim(P, k, axis, keepdims=False) for axis in (0, 1))
         pivot = jnp.sum(jnp.where(here, row, 0), axis=0)
+        pivot = jnp.where(pivot > ROUNDING * jax.lax.dynamic_index_in_dim(diagonal, k, keepdims=False), pivot, jnp.nan)
         row, column = jnp.where(here, 1, row) / pivot, jnp.where(here, 0, column)
         P = jnp.where(here[None], 0, P) - column[:, None] * row[None]
         return jnp.where(here[:, None], row[None], P), logdet + jnp.log(pivot)

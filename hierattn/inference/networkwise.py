@@ -1,7 +1,7 @@
 """Exact sampling of the limit law's posterior, network by network.
 
-Given the parameters the networks are independent. A sweep moves all their scores at once by Hamiltonian Monte Carlo, each network
-with a step size of its own, and then the two parameters, which cost next to nothing:
+Given the parameters the networks are independent. A sweep moves all their scores at once by Hamiltonian Monte Carlo, each
+network with a step size of its own, and then the two parameters, which cost next to nothing:
 
     centred       given the scores p: score_scale and value_scale separate, 1 / scale^2 is a Gamma times the prior
     along orbits  p -> p (q'/q)^a while score_scale q -> q', value_scale following tr(Sigma^{-1} S); a = 1 keeps the standard
@@ -11,6 +11,8 @@ Every move leaves the posterior as it is. Interwoven, they mix where each alone 
 turns (E, momentum) exactly under the Gaussian prior and kicks with the likelihood's gradient.
 """
 
+import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple
@@ -20,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from hierattn.inference.checkpoints import Checkpoint, in_chunks
 from hierattn.inference.likelihood import Data, Terms, covariance, log_likelihood, terms, terms_and_gradient
 
 ORBITS = (1.0, 0.6, 0.3)  # powers a
@@ -29,6 +32,12 @@ FEWEST, MOST = 4, 32  # steps of a trajectory
 LARGEST_STEP = 1.2
 DIVERGED = 1000.0  # error of the energy
 SIGMA_EVERY = 10  # sweeps between records of Sigma
+RECORDS = 5  # of Sigma in a chunk
+WARM_UP, CHECK_EVERY = 8, 5  # chunks: of adaptation, and between questions whether draws are enough
+FIRST_LEAPS = 8
+GROUP = 2  # chains that share their vector operations
+SPREAD = 0.5  # of the chains' first log score_scale
+NEVER = 2**32 - 1  # a sweep that never comes: the key of a chain's start
 
 
 class State(NamedTuple):
@@ -72,7 +81,8 @@ def start(data: Data, rng_key: Array, log_q: Any, softmax: bool) -> State:
     t, _, networks = data.S.shape
     trace = jnp.sum(terms(data, E, jnp.exp(log_q), softmax).trace)
     log_o = jnp.log(trace / (networks * data.n * t)) / 2
-    return State(E, jnp.asarray(log_q), log_o, jnp.full(networks, -2.0), jnp.full(len(ORBITS), -3.0), jnp.asarray(0))
+    steps, orbit_steps = jnp.full(networks, -2.0, E.dtype), jnp.full(len(ORBITS), -3.0, E.dtype)
+    return State(E, jnp.asarray(log_q, E.dtype), log_o, steps, orbit_steps, jnp.zeros((), int))
 
 
 def move_scores(
@@ -170,7 +180,9 @@ def sweep(
     state = move_centred(data, prior, state, found, normals[:2], log_uniforms[:2])
 
     def follow(i: Any, state_and_terms: tuple) -> tuple:
-        state, found, accepted = move_along_orbit(data, prior, *state_and_terms, i, normals[2 + i], log_uniforms[2 + i], softmax)
+        state, found, accepted = move_along_orbit(
+            data, prior, *state_and_terms, i, normals[2 + i], log_uniforms[2 + i], softmax
+        )
         steps = state.log_orbit_step.at[i].add(gain * (accepted - TARGET_ORBIT))
         return state._replace(log_orbit_step=steps), found
 
@@ -205,17 +217,55 @@ def leaps_for(states: State) -> int:
     return int(np.clip(round(TURN / step), FEWEST, MOST))
 
 
-def run_chains(
-    data: Data, prior: Prior, states: State, rng_keys: Array, leaps: int, adapting: bool, records: int, softmax: bool, threads: int
-) -> tuple[State, Draws]:
-    """As `run`, chains shared among threads: JAX works outside Python's lock. Draws do not depend on their number."""
-    parts = np.array_split(np.arange(len(rng_keys)), min(threads, len(rng_keys)))
+def run_chains(run_group: Callable, states: State, rng_keys: Array, threads: int) -> tuple[State, Draws]:
+    """`run` for all chains, GROUP of them at a time, by threads: JAX works outside Python's lock.
 
-    def of(part: np.ndarray) -> Any:
+    Groups do not depend on the number of threads, so neither do the draws.
+    """
+    groups = [np.arange(first, min(first + GROUP, len(rng_keys))) for first in range(0, len(rng_keys), GROUP)]
+
+    def of(group: np.ndarray) -> Any:
         with jax.enable_x64(True):
-            chosen = jax.tree.map(lambda x: x[part], (states, rng_keys))
-            return jax.block_until_ready(run(data, prior, *chosen, leaps, adapting, records, softmax))
+            return jax.block_until_ready(run_group(*jax.tree.map(lambda x: x[group], (states, rng_keys))))
 
-    with ThreadPoolExecutor(len(parts)) as pool:
-        found = list(pool.map(of, parts))
+    if threads == 1:
+        found = [of(group) for group in groups]
+    else:
+        with ThreadPoolExecutor(threads) as pool:
+            found = list(pool.map(of, groups))
     return jax.tree.map(lambda *x: jnp.concatenate(x), *found)
+
+
+def sample(
+    data: Data,
+    prior: Prior,
+    seed: int,
+    chains: int,
+    enough: Callable[[Draws], bool],
+    softmax: bool = True,
+    checkpoint: Checkpoint | None = None,
+    advance: Callable[[int], Any] = lambda sweeps: None,
+) -> Draws:
+    """Draws (chain, sweep) after warm-up, until they are `enough`."""
+    threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    keys = jax.vmap(partial(jax.random.fold_in, jax.random.key(seed)))(jnp.arange(chains))
+    places = SPREAD * jnp.asarray(np.random.default_rng(seed).normal(size=chains))
+    states = jax.vmap(lambda key, log_q: start(data, jax.random.fold_in(key, NEVER), log_q, softmax))(keys, places)
+
+    def step(carry: tuple[State, Any], k: int) -> tuple[tuple[State, Any], dict[str, np.ndarray]]:
+        states, leaps = jax.tree.map(jnp.asarray, carry)
+        adapting = k < WARM_UP
+        run_group = partial(run, data, prior, leaps=leaps, adapting=jnp.asarray(adapting), records=RECORDS, softmax=softmax)
+        states, draws = run_chains(run_group, states, keys, 1 if k == 0 else threads)  # the first chunk compiles
+        leaps = jnp.asarray(leaps_for(states)) if adapting else leaps
+        advance(RECORDS * SIGMA_EVERY)
+        kept = jax.tree.map(np.asarray, draws)._asdict() if k >= WARM_UP else {}
+        return (states, leaps), kept
+
+    for done in in_chunks(step, (states, jnp.asarray(FIRST_LEAPS)), checkpoint):
+        sampled = done[WARM_UP:]
+        if sampled and (len(sampled) % CHECK_EVERY == 0):
+            draws = Draws(*(np.concatenate([part[name] for part in sampled], axis=1) for name in Draws._fields))
+            if enough(draws):
+                return draws
+    raise AssertionError("chunks never end by themselves")

@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hierattn.architecture import Architecture
-from hierattn.distributions import choose, output_basis
+from hierattn.distributions import output_basis
 from hierattn.errors import unusable
 from hierattn.inference import likelihood
 from hierattn.law import Law
+from hierattn.modelling import choose
 from hierattn.observations import Observations
 
 
@@ -37,6 +38,21 @@ class Problem:
     layer: Architecture
     model: ModuleType
     prior: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        return self.model.__name__.rpartition(".")[2]
+
+    @property
+    def takes_second_moments(self) -> bool:
+        """Do second moments suffice for the model? For all of ours but Student's t; of a user's own nothing is known."""
+        return self.model.__name__.startswith("hierattn.models.") and self.name != "student_t"
+
+    @property
+    def K_each(self) -> bool:
+        """Has every network a kernel of its own?"""
+        return self.observations.kernel is not None and self.observations.kernel.ndim == 3
 
     @property
     def K(self) -> np.ndarray:

@@ -1,0 +1,84 @@
+"""Long runs in chunks: after each of them what is needed to go on is on disk, so that a killed run loses one chunk at most."""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from hierattn.errors import InputError
+from hierattn.storage import whole_file
+
+Step = Callable[[Any, int], tuple[Any, dict[str, np.ndarray]]]
+
+
+class Checkpoint:
+    """A folder with settings, the draws of every finished chunk, and the state after the last one."""
+
+    def __init__(self, folder: str | Path, settings: dict[str, Any], resume: bool) -> None:
+        self.folder = Path(folder)
+        known = self.folder / "settings.json"
+        settings = json.loads(json.dumps(settings))
+        if known.exists():
+            if not resume:
+                raise InputError(f"{folder}: expected no unfinished run, got one; go on with --resume, or remove it")
+            self._check(json.loads(known.read_text()), settings)
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with whole_file(known, force=True) as temporary:
+            temporary.write_text(json.dumps(settings, indent=1))
+
+    def _check(self, before: dict[str, Any], now: dict[str, Any]) -> None:
+        for name in sorted({*before, *now}):
+            if before.get(name) != now.get(name):
+                expected = f"{name} = {before.get(name)}, as when the run began"
+                raise InputError(f"{self.folder}: expected {expected}, got {now.get(name)}; remove the folder to begin anew")
+
+    def load(self, like: Any) -> tuple[Any, list[dict[str, np.ndarray]]]:
+        """The state after the last finished chunk, and the draws of all of them; `like` itself if none is."""
+        path = self.folder / "state.npz"
+        if not path.exists():
+            return like, []
+        with np.load(path, allow_pickle=False) as stored:
+            leaves, tree = jax.tree.flatten(like)
+            state = jax.tree.unflatten(tree, [stored[f"leaf_{i}"] for i in range(len(leaves))])
+            done = int(stored["done"])
+        return state, [dict(np.load(self._draws(k), allow_pickle=False)) for k in range(done)]
+
+    def save(self, k: int, state: Any, draws: dict[str, np.ndarray]) -> None:
+        """Chunk k is finished: its draws first, then the state that counts it."""
+        _write(self._draws(k), draws)
+        leaves = jax.tree.leaves(state)
+        _write(
+            self.folder / "state.npz", {f"leaf_{i}": np.asarray(x) for i, x in enumerate(leaves)} | {"done": np.array(k + 1)}
+        )
+
+    def remove(self) -> None:
+        """The run is finished."""
+        shutil.rmtree(self.folder)
+
+    def _draws(self, k: int) -> Path:
+        return self.folder / f"draws_{k:05d}.npz"
+
+
+def _write(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    with whole_file(path, force=True) as temporary, open(temporary, "wb") as file:
+        np.savez(file, **arrays)
+
+
+def in_chunks(step: Step, state: Any, checkpoint: Checkpoint | None) -> Iterator[list[dict[str, np.ndarray]]]:
+    """All draws so far, after every chunk; stop when there are enough. A resumed run begins with those on disk."""
+    done: list[dict[str, np.ndarray]] = []
+    if checkpoint is not None:
+        state, done = checkpoint.load(state)
+    if done:
+        yield done
+    while True:
+        state, draws = step(state, len(done))
+        if checkpoint is not None:
+            checkpoint.save(len(done), state, draws)
+        done = [*done, draws]
+        yield done

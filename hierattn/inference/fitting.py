@@ -1,0 +1,195 @@
+"""Observations and a model -> posterior, as an ArviZ DataTree. The one place that looks models up."""
+
+import importlib.util
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hierattn.architecture import Architecture
+from hierattn.errors import InputError, check_counts, unusable
+from hierattn.inference import networkwise, nuts
+from hierattn.inference.checkpoints import Checkpoint
+from hierattn.inference.problem import Posterior, Problem, pose
+from hierattn.inference.verdict import convergence, reason
+from hierattn.marginal import in_float64
+from hierattn.observations import Observations
+
+if TYPE_CHECKING:
+    from xarray import DataTree
+
+MODELS = ("limit_law", "finite_head_dim", "infinite_heads", "linear_scaling", "kernel_unknown", "separate_kernels", "student_t")
+METHODS = ("auto", "networkwise", "nuts", "marginal", "moments")
+MOST_SWEEPS, MOST_DRAWS = 10_000, 2_000
+MANY = 2**21  # latent numbers beyond which a posterior over scores takes too long
+ROOM_FOR_SIGMA = 2**24  # numbers kept of conditional covariances
+
+
+def fit(
+    observations: Observations,
+    model: str = "limit_law",
+    layer: Architecture | None = None,
+    *,
+    method: str = "auto",
+    prior: dict[str, Any] | None = None,
+    width: int | None = None,
+    chains: int = 4,
+    seed: int = 0,
+    log_likelihood: bool = True,
+    checkpoint: str | Path | None = None,
+    resume: bool = False,
+    advance: Callable[[int], Any] = lambda done: None,
+) -> "DataTree":
+    """The posterior of a model's parameters, given outputs of attention layers.
+
+    observations    `Observations`: outputs, and the kernel of their inputs if it is known
+    model           a name of hierattn.models, or the path of a file with a function `model`
+    layer           heads, mask, ...; from the observations if they know it. Its scales do not matter: they are inferred
+    method          how: "networkwise" (the limit law: exact, fast), "nuts" (any model), "marginal" (one token: scores
+                    integrated out on a grid), "moments" (estimates with bootstrap errors), or "auto"
+    prior           distributions in place of the model's own, by parameter (see `priors` in the model's file)
+    width           of the networks, for the model linear_scaling
+    log_likelihood  of every network with its scores integrated out, which model comparison needs
+    checkpoint      folder that keeps an unfinished run; with resume=True a killed one goes on
+    """
+    from hierattn.inference import tree  # ArviZ and xarray take a while to load
+
+    check_counts(chains=chains)
+    if method not in METHODS:
+        raise unusable("method", "one of " + ", ".join(METHODS), repr(method))
+    remarks = []
+    if observations.kernel is None and model == "limit_law":
+        model = "kernel_unknown"
+        message = "no kernel and no inputs were given: K is inferred too, as a correlation matrix (model kernel_unknown)"
+        remarks.append(reason("kernel_inferred", message))
+    problem = pose(observations, layer, lookup(model), prior)
+    check_density(problem)
+    chosen, why = choose_method(problem, method)
+    settings = {"model": problem.name, "method": chosen, "seed": seed, "chains": chains, "outputs": observations.sha256}
+    settings |= {"networks": observations.networks, "heads": problem.layer.heads, "prior": repr(sorted(problem.prior))}
+    kept = None if checkpoint is None else Checkpoint(checkpoint, settings, resume)
+    found = _route(problem, chosen, seed, chains, width, kept, advance)
+    found = found._replace(reasons=(*remarks, *found.reasons))
+    result = tree.assemble(problem, found, why, seed, width, log_likelihood)
+    if kept is not None:
+        kept.remove()
+    return result
+
+
+def lookup(model: str) -> ModuleType:
+    """A model's file: by name from hierattn.models, or by path."""
+    if model in MODELS:
+        return import_module(f"hierattn.models.{model}")
+    path = Path(model)
+    if path.suffix != ".py":
+        raise unusable("model", "one of " + ", ".join(MODELS) + ", or a .py file", repr(model))
+    if not path.is_file():
+        raise InputError(f"{path}: expected a file with a function `model`, got none; check the path")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
+    spec.loader.exec_module(module)  # type: ignore[union-attr]
+    if not callable(getattr(module, "model", None)):
+        raise InputError(f"{path}: expected a function `model`, got {', '.join(n for n in vars(module) if n[0] != '_')}")
+    return module
+
+
+def check_density(problem: Problem) -> None:
+    """Refuse what has no density, and outputs that leave the subspace the kernel confines them to."""
+    obs = problem.observations
+    if problem.name in ("kernel_unknown", "separate_kernels", "student_t") or obs.kernel is None:
+        return
+    if not np.any(problem.K):
+        raise unusable("kernel", "inputs that are not zero", "K = 0", "outputs are then zero: there is nothing to fit")
+    if problem.K.ndim == 3:
+        return
+    U = problem.basis
+    if U is not None:
+        off = np.einsum("mii->", obs.S) - np.einsum("it,mij,jt->", U, obs.S, U)
+        if off > 1e-8 * np.einsum("mii->", obs.S):
+            raise unusable(
+                "outputs", "equal outputs for tokens with equal inputs", "outputs that differ", "is the kernel right?"
+            )
+
+
+def choose_method(problem: Problem, method: str) -> tuple[str, str]:
+    """How to fit, and why so."""
+    obs, layer = problem.observations, problem.layer
+    known = obs.kernel is not None
+    plain = known and layer.rotary is None and layer.scaling == "sqrt"
+    one_token = obs.s == 1 and plain and obs.kernel.ndim == 2 and problem.name in ("limit_law", "finite_head_dim")
+    limit = plain and problem.name == "limit_law" and layer.head_dim is None
+    size = obs.networks * layer.heads * obs.s * (obs.kernel.shape[-1] if known else obs.s)
+    can = {"nuts": True, "networkwise": limit, "marginal": one_token, "moments": limit and obs.kernel.ndim == 2}
+    if method != "auto":
+        if not can[method]:
+            needs = {
+                "networkwise": "the model limit_law with a known kernel",
+                "marginal": "one observed token and a known kernel",
+                "moments": "the model limit_law with one known kernel",
+            }
+            raise unusable("method", f"{needs[method]} for {method}", f"{problem.name}, {obs.s} tokens", "use auto")
+        return method, "asked for"
+    if one_token:
+        return "marginal", "one token: its scores can be integrated out exactly"
+    if limit and size > MANY and can["moments"]:
+        return "moments", f"{obs.networks} networks: too many for a posterior over their scores"
+    if limit:
+        return "networkwise", "the limit law with a known kernel: exact and fast"
+    return "nuts", "no faster route for this model"
+
+
+@in_float64
+def _route(
+    problem: Problem,
+    method: str,
+    seed: int,
+    chains: int,
+    width: int | None,
+    checkpoint: Checkpoint | None,
+    advance: Callable[[int], Any],
+) -> Posterior:
+    if method == "marginal":
+        from hierattn.inference.grid import one_token
+
+        return one_token(problem, seed, chains)
+    if method == "moments":
+        from hierattn.inference.from_moments import by_moments
+
+        return by_moments(problem, seed, chains)
+    if method == "nuts":
+        enough = lambda draws, statistics: (  # noqa: E731
+            next(iter(draws.values())).shape[1] >= MOST_DRAWS or not convergence(draws, statistics)
+        )
+        draws, statistics = nuts.sample(problem, seed, chains, enough, width, checkpoint, advance)
+        return Posterior(draws, statistics, method)
+    prior = networkwise.Prior(problem.prior["score_scale"], problem.prior["value_scale"], problem.observations.scale)
+    softmax = problem.layer.score_function == "softmax"
+    data = problem.data()
+
+    def enough_sweeps(draws: networkwise.Draws) -> bool:
+        return draws.log_q.shape[1] >= MOST_SWEEPS or not convergence(*_named(draws, 1.0))
+
+    drawn = networkwise.sample(data, prior, seed, chains, enough_sweeps, softmax, checkpoint, advance)
+    draws, statistics = _named(drawn, problem.observations.scale)
+    return Posterior(draws, statistics, method, _conditional(problem, drawn))
+
+
+def _named(draws: networkwise.Draws, scale: float) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Draws and statistics under their usual names, value_scale in the data's units."""
+    networks = draws.Sigma.shape[-1]
+    statistics = {"lp": draws.log_density, "acceptance_rate": draws.acceptance, "diverging": draws.diverged / networks}
+    return {"score_scale": np.exp(draws.log_q), "value_scale": np.exp(draws.log_o) * scale}, statistics
+
+
+def _conditional(problem: Problem, draws: networkwise.Draws) -> np.ndarray:
+    """Sigma of the observed networks, (chain, record, network, token, token), with as many records as there is room for."""
+    every = networkwise.SIGMA_EVERY
+    o = np.exp(draws.log_o[:, every - 1 :: every]) * problem.observations.scale
+    Sigma = np.moveaxis(draws.Sigma, -1, 2) * o[..., None, None, None] ** 2
+    if problem.basis is not None:
+        Sigma = problem.basis @ Sigma @ problem.basis.T
+    thin = -(-Sigma.size // ROOM_FOR_SIGMA)
+    return Sigma[:, ::thin]

@@ -1,0 +1,197 @@
+"""A posterior as an ArviZ DataTree: parameters, predictions for new networks, likelihoods, priors, data, verdict."""
+
+import json
+from typing import Any
+
+import jax
+import numpy as np
+import xarray as xr
+from numpyro.infer import Predictive
+
+from hierattn.inference import integrated, nuts
+from hierattn.inference.problem import Posterior, Problem
+from hierattn.inference.verdict import convergence, identification, of_Sigma, reason, summary
+from hierattn.marginal import in_float64
+from hierattn.models import DIMS
+from hierattn.storage import provenance
+
+PREDICTED = 2**22  # numbers in a predictive group
+PRIOR_DRAWS = 1000
+SMALL = 16  # tokens up to which kappa is kept
+
+
+def assemble(problem: Problem, found: Posterior, why: str, seed: int, width: int | None, log_likelihood: bool) -> xr.DataTree:
+    """All groups, and in the attributes the verdict."""
+    obs, reasons = problem.observations, list(found.reasons)
+    posterior = found.draws | kernels_of(problem, found.draws)
+    groups = {"posterior": dataset(posterior), "sample_stats": dataset(found.statistics)}
+    prior, prior_y = predictions(problem, None, width, seed + 1)
+    _, y = predictions(problem, found.draws, width, seed + 2)
+    groups |= {"prior": dataset(prior), "prior_predictive": dataset({"y": prior_y}), "posterior_predictive": dataset({"y": y})}
+    if found.Sigma is not None:
+        groups["conditional_posterior"] = dataset({"Sigma": found.Sigma}, {"Sigma": ["network", "token", "token_"]})
+        groups["conditional_predictive"] = dataset({"y": conditional(found.Sigma, y.shape[-1], seed + 3)})
+    groups["log_prior"] = dataset(log_prior(problem, found.draws))
+    if log_likelihood:
+        value, error, lacking = likelihoods(problem, found, seed + 4)
+        reasons += lacking
+        if value is not None:
+            groups["log_likelihood"] = dataset({"y": value}, {"y": ["network"]})
+            groups["log_likelihood"].attrs["integration_error"] = error
+    kept = y.shape[-1]
+    groups["observed_data"] = xr.Dataset(
+        {"y": (["network", "token", "coordinate"], np.asarray(obs.outputs[..., :kept], float))}
+    )
+    groups["constant_data"] = constants(problem)
+    not_converged = convergence(found.draws, found.statistics) if found.method not in ("marginal", "moments") else []
+    identified, remarks = identification(found.draws, prior, never_identified(problem))
+    reasons += [*not_converged, *remarks, *of_Sigma(found.Sigma), *of_design(problem)]
+    verdict = "NOT CONVERGED" if not_converged else "CONVERGED"
+    tree = xr.DataTree.from_dict(groups)
+    tree.attrs = provenance(
+        seed, model=problem.name, method=found.method, why=why, outputs_sha256=obs.sha256, source=obs.source
+    )
+    tree.attrs |= {"verdict": verdict, "reasons": json.dumps(reasons), "identified": json.dumps(identified)}
+    tree.attrs |= {"parameters": json.dumps(table(found.draws, identified)), "dtype": "float64"}
+    return tree
+
+
+def table(draws: dict[str, np.ndarray], identified: dict[str, bool]) -> dict[str, dict[str, Any]]:
+    """The summary of every parameter, with whether the data inform it (None where that is not known)."""
+    return {name: row | {"identified": identified.get(name)} for name, row in summary(draws).items()}
+
+
+def dataset(variables: dict[str, np.ndarray], dims: dict[str, list[str]] | None = None) -> xr.Dataset:
+    """Variables (chain, draw, ...) with named axes."""
+    names = DIMS | {"y": ["network", "token", "coordinate"], "kappa": ["token", "token_"]} | (dims or {})
+    names |= {"kappa_prime_factor": ["token", "rank"]}
+
+    def axes(name: str, x: np.ndarray) -> list[str]:
+        rest = names.get(name, [])
+        return ["chain", "draw", *(rest if len(rest) == x.ndim - 2 else [f"{name}_dim_{i}" for i in range(x.ndim - 2)])]
+
+    return xr.Dataset({name: (axes(name, x), np.asarray(x)) for name, x in variables.items()})
+
+
+def kernels_of(problem: Problem, draws: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Kappa = value_scale^2 K, and the factor F of kappa' = (F F') x (F F'), F = sqrt(score_scale) L."""
+    from hierattn.kernels import factor
+
+    known = problem.observations.kernel
+    if not {"score_scale", "value_scale"} <= set(draws):
+        return {}
+    q, o = (draws[name][..., None, None] for name in ("score_scale", "value_scale"))
+    if "K" in draws:
+        return {"kappa": o**2 * draws["K"], "kappa_prime_factor": np.sqrt(q) * draws["L"]}
+    if known is None or known.ndim == 3 or len(known) > SMALL:
+        return {}
+    return {"kappa": o**2 * known, "kappa_prime_factor": np.sqrt(q) * factor(known)}
+
+
+@in_float64
+def predictions(
+    problem: Problem, draws: dict[str, np.ndarray] | None, width: int | None, seed: int
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Parameters and outputs of as many new networks as were observed, with fresh scores; from the prior without draws.
+
+    Outputs are (chain, draw, network, token, coordinate), of as many draws and coordinates as there is room for.
+    """
+    kwargs, obs = nuts.arguments(problem, width, observed=False), problem.observations
+    parameters, _ = nuts.sites(problem, kwargs)
+    each = obs.networks * obs.s
+    coordinates = int(np.clip(PREDICTED // (100 * each), 1, obs.outputs.shape[-1]))
+    number = int(np.clip(PREDICTED // (each * coordinates), 20, 500))
+    key = jax.random.key(seed)
+    kwargs |= {"networks": obs.networks}
+    if draws is None:
+        few = Predictive(problem.model.model, num_samples=PRIOR_DRAWS, return_sites=parameters)
+        prior = few(key, **kwargs | {"coordinates": 1, "networks": obs.networks if problem.K_each else 1})
+        number = min(number, PRIOR_DRAWS)
+        chosen = {name: np.asarray(x)[:number] for name, x in prior.items()}
+        shape: tuple[int, ...] = (1, number)
+    else:
+        chains, length = next(iter(draws.values())).shape[:2]
+        per_chain = min(length, max(1, number // chains))
+        pick = np.linspace(0, length - 1, per_chain).astype(int)
+        chosen = {name: x[:, pick].reshape(-1, *x.shape[2:]) for name, x in draws.items()}
+        shape = chains, per_chain
+    y = Predictive(problem.model.model, chosen, return_sites=["y"])(key, coordinates=coordinates, **kwargs)["y"]
+    y = np.moveaxis(np.asarray(y), 1, -1)  # draw, network, token, coordinate
+    flat = {} if draws is not None else {name: np.asarray(x)[None] for name, x in prior.items()}
+    return flat, y.reshape(*shape, *y.shape[1:])
+
+
+def conditional(Sigma: np.ndarray, coordinates: int, seed: int) -> np.ndarray:
+    """Outputs of the observed networks themselves, given their conditional covariances."""
+    every = max(1, Sigma[..., 0].size * coordinates // PREDICTED)
+    values, vectors = np.linalg.eigh(Sigma[:, ::every])
+    root = vectors * np.sqrt(values.clip(0))[..., None, :]
+    return root @ np.random.default_rng(seed).normal(size=(*root.shape[:-1], coordinates))
+
+
+def log_prior(problem: Problem, draws: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Log density of the prior of every parameter that has one, at the draws."""
+    known = {name: prior for name, prior in problem.prior.items() if name in draws and hasattr(prior, "log_prob")}
+    with jax.enable_x64(True):
+        return {name: np.asarray(prior.log_prob(draws[name])) for name, prior in known.items()}
+
+
+@in_float64
+def likelihoods(problem: Problem, found: Posterior, seed: int) -> tuple[np.ndarray | None, Any, list[dict[str, Any]]]:
+    """Log likelihood (chain, draw, network) with the scores integrated out, its error, and why it is lacking if it is."""
+    shape = found.statistics["lp"].shape
+    if found.method == "marginal":
+        from hierattn.inference.grid import log_likelihood
+
+        flat = (found.draws[name].ravel() for name in ("score_scale", "value_scale"))
+        return np.asarray(log_likelihood(problem, *flat)).reshape(*shape, -1), 0.0, []
+    if found.method == "networkwise":
+        q, o = found.draws["score_scale"].ravel(), found.draws["value_scale"].ravel() / problem.observations.scale
+        softmax = problem.layer.score_function == "softmax"
+        result = integrated.of_limit_law(problem.data(), q, o, seed, softmax)
+        if result is not None:
+            rank = problem.observations.coordinates * problem.data().S.shape[0]
+            value = result.value - rank * np.log(problem.observations.scale)
+            return value.reshape(*shape, -1), result.error, []
+    message = "log likelihoods with the scores integrated out were not computed for this model and number of networks"
+    return None, None, [reason("no_log_likelihood", message)]
+
+
+def constants(problem: Problem) -> xr.Dataset:
+    """What was known beforehand."""
+    obs, layer = problem.observations, problem.layer
+    data: dict[str, Any] = {"tokens": ("token", obs.tokens), "heads": layer.heads, "coordinates": obs.coordinates}
+    data["head_dim"] = 0 if layer.head_dim is None else layer.head_dim
+    data["S"] = (["network", "token", "token_"], obs.S)
+    if obs.kernel is not None:
+        axes = ["kernel_token", "kernel_token_"]
+        data["K"] = (axes if obs.kernel.ndim == 2 else ["network", *axes], obs.kernel)
+        k = obs.kernel.shape[-1]
+        data["mask"] = (axes, np.asarray(layer.allowed(k, k)).astype("int8"))
+    return xr.Dataset(data)
+
+
+def never_identified(problem: Problem) -> dict[str, str]:
+    """Parameters that outputs of this design cannot inform, whatever they are."""
+    obs = problem.observations
+    if obs.kernel is None or problem.layer.score_function != "softmax":
+        return {}
+    k = obs.kernel.shape[-1]
+    allowed = np.asarray(problem.layer.allowed(k, k))[obs.tokens]
+    if k == 1 or np.all(allowed.sum(axis=1) == 1):
+        return {"score_scale": "every observed token has one key, so that scores change nothing"}
+    K = obs.kernel
+    if np.all(np.abs(K - K[..., :1, :1]) <= 1e-12 * np.abs(K).max()):
+        return {"score_scale": "all tokens have the same inputs, so that scores change nothing"}
+    return {}
+
+
+def of_design(problem: Problem) -> list[dict[str, Any]]:
+    """What these observations could not have shown."""
+    M = problem.observations.networks
+    if M == 1:
+        message = "one network only: given its scores it is Gaussian, so that the hierarchy cannot be seen"
+        return [reason("one_network", message, networks=1)]
+    if M < 10:
+        return [reason("few_networks", f"{M} networks only: the spread between networks is hardly seen", networks=M)]
+    return []
