@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from hierattn.collapsed import FiniteWidth, given_inputs
     from hierattn.comparison import against_gaussian, compare, compare_outputs
     from hierattn.errors import InputError, UnsafeInputError
+    from hierattn.inference.fitting import fit
     from hierattn.inputs import RandomInputs
     from hierattn.joint_moments import JointMoments
     from hierattn.law import Law
@@ -47,6 +48,7 @@ __all__ = [
     "compare",
     "compare_outputs",
     "distributions",
+    "fit",
     "given_inputs",
     "kernels",
     "network",
@@ -66,6 +68,7 @@ _HOMES = {
     "against_gaussian": "comparison",
     "compare": "comparison",
     "compare_outputs": "comparison",
+    "fit": "inference.fitting",
     "RandomInputs": "inputs",
     "Law": "law",
     "Marginal": "marginal",

@@ -9,6 +9,7 @@ import typer
 
 from hierattn.console import print_record, progress
 from hierattn.errors import InputError, unusable
+from hierattn.inference_commands import write_calibration, write_fit
 from hierattn.options import (
     ActivationName,
     ActivationOption,
@@ -143,6 +144,10 @@ def print_inspection(observations: Any, as_json: Json = False) -> None:
     from hierattn.inspection import describe
 
     print_record(str(observations), describe(observations), as_json)
+
+
+app.command("fit")(write_fit)
+app.command("calibrate")(write_calibration)
 
 
 def _write_draws(

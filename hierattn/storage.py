@@ -48,13 +48,7 @@ def whole_file(path: str | Path, force: bool, at_least: int = 0) -> Iterator[Pat
 
     Refused at once where the disk has not the bytes it will need at least.
     """
-    path = Path(path)
-    if not path.parent.is_dir():
-        raise InputError(f"{path}: expected a folder to write in, got none; make {path.parent} first")
-    if path.is_dir():
-        raise InputError(f"{path}: expected a file name, got a directory")
-    if path.exists() and not force:
-        raise InputError(f"{path}: expected a new file, got one that exists; choose another name or use --force")
+    path = check_new(path, force)
     free = shutil.disk_usage(path.parent).free
     if at_least > free:
         raise UnsafeInputError(
@@ -72,6 +66,18 @@ def whole_file(path: str | Path, force: bool, at_least: int = 0) -> Iterator[Pat
         os.replace(temporary, path)
     finally:
         Path(temporary).unlink(missing_ok=True)
+
+
+def check_new(path: str | Path, force: bool) -> Path:
+    """The path of a file that may be written."""
+    path = Path(path)
+    if not path.parent.is_dir():
+        raise InputError(f"{path}: expected a folder to write in, got none; make {path.parent} first")
+    if path.is_dir():
+        raise InputError(f"{path}: expected a file name, got a directory")
+    if path.exists() and not force:
+        raise InputError(f"{path}: expected a new file, got one that exists; choose another name or use --force")
+    return path
 
 
 def provenance(seed: int, **more: Any) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from hierattn.inference.problem import Posterior, Problem, pose
 from hierattn.inference.verdict import convergence, reason
 from hierattn.marginal import in_float64
 from hierattn.observations import Observations
+from hierattn.storage import check_new, whole_file
 
 if TYPE_CHECKING:
     from xarray import DataTree
@@ -39,7 +40,8 @@ def fit(
     chains: int = 4,
     seed: int = 0,
     log_likelihood: bool = True,
-    checkpoint: str | Path | None = None,
+    out: str | Path | None = None,
+    force: bool = False,
     resume: bool = False,
     advance: Callable[[int], Any] = lambda done: None,
 ) -> "DataTree":
@@ -53,11 +55,14 @@ def fit(
     prior           distributions in place of the model's own, by parameter (see `priors` in the model's file)
     width           of the networks, for the model linear_scaling
     log_likelihood  of every network with its scores integrated out, which model comparison needs
-    checkpoint      folder that keeps an unfinished run; with resume=True a killed one goes on
+    out             netCDF file to write; beside it a folder keeps an unfinished run, and with resume=True a killed one goes on
+    advance         called with the number of sweeps or draws just done
     """
     from hierattn.inference import tree  # ArviZ and xarray take a while to load
 
     check_counts(chains=chains)
+    if out is not None:
+        check_new(out, force)
     if method not in METHODS:
         raise unusable("method", "one of " + ", ".join(METHODS), repr(method))
     remarks = []
@@ -65,18 +70,27 @@ def fit(
         model = "kernel_unknown"
         message = "no kernel and no inputs were given: K is inferred too, as a correlation matrix (model kernel_unknown)"
         remarks.append(reason("kernel_inferred", message))
-    problem = pose(observations, layer, lookup(model), prior)
+    problem = pose(observations, layer or layer_of(observations), lookup(model), prior)
     check_density(problem)
     chosen, why = choose_method(problem, method)
     settings = {"model": problem.name, "method": chosen, "seed": seed, "chains": chains, "outputs": observations.sha256}
     settings |= {"networks": observations.networks, "heads": problem.layer.heads, "prior": repr(sorted(problem.prior))}
-    kept = None if checkpoint is None else Checkpoint(checkpoint, settings, resume)
-    found = _route(problem, chosen, seed, chains, width, kept, advance)
+    kept = None if out is None else Checkpoint(f"{out}.resume", settings, resume)
+    found = route(problem, chosen, seed, chains, width, kept, advance)
     found = found._replace(reasons=(*remarks, *found.reasons))
     result = tree.assemble(problem, found, why, seed, width, log_likelihood)
-    if kept is not None:
+    if out is not None and kept is not None:
+        with whole_file(out, force) as temporary:
+            result.to_netcdf(temporary, engine="h5netcdf")
         kept.remove()
     return result
+
+
+def layer_of(observations: Observations, head_dim: int | None = None) -> Architecture:
+    """The layer that the observations speak of, which must say how many heads it has."""
+    if observations.heads is None:
+        raise unusable("heads", "the number of heads", "none", "give it: --heads, or heads= of the observations")
+    return Architecture(heads=observations.heads, head_dim=head_dim, mask=observations.mask)
 
 
 def lookup(model: str) -> ModuleType:
@@ -117,12 +131,13 @@ def check_density(problem: Problem) -> None:
 def choose_method(problem: Problem, method: str) -> tuple[str, str]:
     """How to fit, and why so."""
     obs, layer = problem.observations, problem.layer
-    known = obs.kernel is not None
+    K: Any = obs.kernel
+    known = K is not None
     plain = known and layer.rotary is None and layer.scaling == "sqrt"
-    one_token = obs.s == 1 and plain and obs.kernel.ndim == 2 and problem.name in ("limit_law", "finite_head_dim")
+    one_token = obs.s == 1 and plain and K.ndim == 2 and problem.name in ("limit_law", "finite_head_dim")
     limit = plain and problem.name == "limit_law" and layer.head_dim is None
-    size = obs.networks * layer.heads * obs.s * (obs.kernel.shape[-1] if known else obs.s)
-    can = {"nuts": True, "networkwise": limit, "marginal": one_token, "moments": limit and obs.kernel.ndim == 2}
+    size = obs.networks * layer.heads * obs.s * (K.shape[-1] if known else obs.s)
+    can = {"nuts": True, "networkwise": limit, "marginal": one_token, "moments": limit and K.ndim == 2}
     if method != "auto":
         if not can[method]:
             needs = {
@@ -142,15 +157,16 @@ def choose_method(problem: Problem, method: str) -> tuple[str, str]:
 
 
 @in_float64
-def _route(
+def route(
     problem: Problem,
     method: str,
     seed: int,
     chains: int,
-    width: int | None,
-    checkpoint: Checkpoint | None,
-    advance: Callable[[int], Any],
+    width: int | None = None,
+    checkpoint: Checkpoint | None = None,
+    advance: Callable[[int], Any] = lambda done: None,
 ) -> Posterior:
+    """The posterior by one of the methods."""
     if method == "marginal":
         from hierattn.inference.grid import one_token
 
@@ -180,15 +196,16 @@ def _route(
 def _named(draws: networkwise.Draws, scale: float) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Draws and statistics under their usual names, value_scale in the data's units."""
     networks = draws.Sigma.shape[-1]
-    statistics = {"lp": draws.log_density, "acceptance_rate": draws.acceptance, "diverging": draws.diverged / networks}
-    return {"score_scale": np.exp(draws.log_q), "value_scale": np.exp(draws.log_o) * scale}, statistics
+    lp, acceptance, diverged = (np.asarray(x) for x in (draws.log_density, draws.acceptance, draws.diverged))
+    parameters = {"score_scale": np.exp(draws.log_q), "value_scale": np.exp(draws.log_o) * scale}
+    return parameters, {"lp": lp, "acceptance_rate": acceptance, "diverging": diverged / networks}
 
 
 def _conditional(problem: Problem, draws: networkwise.Draws) -> np.ndarray:
     """Sigma of the observed networks, (chain, record, network, token, token), with as many records as there is room for."""
     every = networkwise.SIGMA_EVERY
     o = np.exp(draws.log_o[:, every - 1 :: every]) * problem.observations.scale
-    Sigma = np.moveaxis(draws.Sigma, -1, 2) * o[..., None, None, None] ** 2
+    Sigma = np.moveaxis(np.asarray(draws.Sigma), -1, 2) * o[..., None, None, None] ** 2
     if problem.basis is not None:
         Sigma = problem.basis @ Sigma @ problem.basis.T
     thin = -(-Sigma.size // ROOM_FOR_SIGMA)

@@ -75,6 +75,7 @@ class Prior(NamedTuple):
         return self.score_scale.log_prob(q) + self.value_scale.log_prob(o) + log_q + log_o
 
 
+@partial(jax.jit, static_argnames=("softmax",))
 def start(data: Data, rng_key: Array, log_q: Any, softmax: bool) -> State:
     """Scores from their prior, value_scale where the data put it."""
     E = jax.random.normal(rng_key, data.latent_shape)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -41,8 +42,9 @@ class Problem:
 
     @property
     def name(self) -> str:
-        """The model's name."""
-        return self.model.__name__.rpartition(".")[2]
+        """The model's name; that of its file for a user's own, which may be called like one of ours."""
+        module, _, name = self.model.__name__.rpartition(".")
+        return name if module == "hierattn.models" else Path(str(self.model.__file__)).name
 
     @property
     def takes_second_moments(self) -> bool:
@@ -65,6 +67,8 @@ class Problem:
     def observed_layer(self) -> Architecture:
         """The layer with the rows of mask and bias that belong to observed tokens."""
         k, tokens = self.K.shape[-1], self.observations.tokens
+        if self.layer.rotary is not None and not np.array_equal(tokens, np.arange(k)):
+            raise unusable("tokens", "all of the kernel's tokens in order for rotary embeddings", tokens.tolist())
         mask = None if self.layer.mask is None else np.asarray(self.layer.allowed(k, k))[tokens]
         bias = None if self.layer.bias is None else self.layer.bias[..., tokens, :]
         return self.layer.replace(mask=mask, bias=bias)
@@ -72,8 +76,12 @@ class Problem:
     @cached_property
     def law(self) -> Law:
         """The law of the observed tokens, scales 1 where the model will have parameters; one kernel for all networks."""
-        tokens = self.observations.tokens
-        return Law(self.observed_layer.with_scales(1.0, 1.0), self.K, self.K[tokens[:, None], tokens])
+        tokens, layer = self.observations.tokens, self.observed_layer.with_scales(1.0, 1.0)
+        if self.name == "linear_scaling":  # at a finite width, a scale of its own
+            layer = layer.replace(scaling="sqrt")
+        if self.name == "infinite_heads" and np.ndim(layer.bias) < 3:  # many span what all do
+            layer = layer.replace(heads=len(tokens), head_dim=None, key_value_heads=None)
+        return Law(layer, self.K, self.K[tokens[:, None], tokens])
 
     @cached_property
     def basis(self) -> np.ndarray | None:
@@ -88,15 +96,11 @@ class Problem:
         return likelihood.prepare(S, obs.coordinates, self.layer, self.K, obs.tokens, self.basis, softmax)
 
 
-def pose(observations: Observations, layer: Architecture | None, model: ModuleType, prior: dict | None) -> Problem:
-    """A problem, checked: heads known, priors on the scale of the data."""
-    if layer is None:
-        if observations.heads is None:
-            raise unusable("heads", "the number of heads", "none", "give a layer, or observations that know it")
-        layer = Architecture(heads=observations.heads, mask=observations.mask)
-    elif observations.heads not in (None, layer.heads):
+def pose(observations: Observations, layer: Architecture, model: ModuleType, prior: dict | None) -> Problem:
+    """A problem, checked: heads that agree, priors on the scale of the data."""
+    if observations.heads not in (None, layer.heads):
         raise unusable("heads", f"{observations.heads}, as the observations say", layer.heads)
-    elif layer.mask is None and observations.mask is not None:
+    if layer.mask is None and observations.mask is not None:
         layer = layer.replace(mask=observations.mask)
     own = model.priors(observations.scale) if hasattr(model, "priors") else {}
     return Problem(observations, layer, model, choose(own, prior))
