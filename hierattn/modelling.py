@@ -22,8 +22,10 @@ class SecondMoments(NamedTuple):
     coordinates: int
 
 
-def reduced(S: Float[np.ndarray, "network s s"], coordinates: int) -> SecondMoments:
-    """From the sums S of y y' over coordinates."""
+def reduced(S: Float[np.ndarray, "network s s"], coordinates: int, basis: np.ndarray | None = None) -> SecondMoments:
+    """From the sums S of y y' over coordinates; columns lie on the subspace of a basis to the last digit."""
+    if basis is not None:
+        return SecondMoments(basis @ reduced(basis.T @ S @ basis, coordinates).R, coordinates)
     values, vectors = np.linalg.eigh(S)
     return SecondMoments(vectors * np.sqrt(values.clip(0))[:, None], coordinates)
 

@@ -1,10 +1,10 @@
 """Long runs in chunks: after each of them what is needed to go on is on disk, so that a killed run loses one chunk at most."""
 
 import json
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import jax
 import numpy as np
@@ -13,6 +13,7 @@ from hierattn.errors import InputError
 from hierattn.storage import whole_file
 
 Step = Callable[[Any, int], tuple[Any, dict[str, np.ndarray]]]
+OURS = ("settings.json", "state.npz", "draws_*.npz")  # beside them only what a kill left of a file that was being written
 
 
 class Checkpoint:
@@ -22,6 +23,8 @@ class Checkpoint:
         self.folder = Path(folder)
         known = self.folder / "settings.json"
         settings = json.loads(json.dumps(settings))
+        if self.folder.is_file() or self._foreign():
+            raise InputError(f"{folder}: expected a folder for an unfinished run, got other files; move them away")
         if known.exists():
             if not resume:
                 raise InputError(f"{folder}: expected no unfinished run, got one; go on with --resume, or remove it")
@@ -42,31 +45,46 @@ class Checkpoint:
         path = self.folder / "state.npz"
         if not path.exists():
             return like, []
-        with np.load(path, allow_pickle=False) as stored:
+        try:
+            stored = _read(path)
             leaves, tree = jax.tree.flatten(like)
             state = jax.tree.unflatten(tree, [stored[f"leaf_{i}"] for i in range(len(leaves))])
-            done = int(stored["done"])
-        return state, [dict(np.load(self._draws(k), allow_pickle=False)) for k in range(done)]
+            return state, [_read(self._draws(k)) for k in range(int(stored["done"]))]
+        except (BadZipFile, EOFError, KeyError, OSError, ValueError) as error:
+            cause = f"{type(error).__name__}: {error}"
+            raise InputError(f"{self.folder}: expected an unfinished run, got damaged files ({cause}); remove it") from None
 
     def save(self, k: int, state: Any, draws: dict[str, np.ndarray]) -> None:
         """Chunk k is finished: its draws first, then the state that counts it."""
         _write(self._draws(k), draws)
-        leaves = jax.tree.leaves(state)
-        _write(
-            self.folder / "state.npz", {f"leaf_{i}": np.asarray(x) for i, x in enumerate(leaves)} | {"done": np.array(k + 1)}
-        )
+        leaves = {f"leaf_{i}": np.asarray(x) for i, x in enumerate(jax.tree.leaves(state))}
+        _write(self.folder / "state.npz", leaves | {"done": np.array(k + 1)})
 
     def remove(self) -> None:
         """The run is finished."""
-        shutil.rmtree(self.folder)
+        for path in self._files():
+            path.unlink()
+        self.folder.rmdir()
 
     def _draws(self, k: int) -> Path:
         return self.folder / f"draws_{k:05d}.npz"
 
+    def _files(self) -> list[Path]:
+        """All that belongs to a run, also what is left of files that were being written."""
+        return [path for name in OURS for pattern in (name, f".{name}.*") for path in self.folder.glob(pattern)]
+
+    def _foreign(self) -> bool:
+        return self.folder.is_dir() and len(self._files()) < len(list(self.folder.iterdir()))
+
+
+def _read(path: Path) -> dict[str, np.ndarray]:
+    with np.load(path, allow_pickle=False) as stored:
+        return dict(stored)
+
 
 def _write(path: Path, arrays: dict[str, np.ndarray]) -> None:
     with whole_file(path, force=True) as temporary, open(temporary, "wb") as file:
-        np.savez(file, **arrays)
+        np.savez(file, allow_pickle=False, **arrays)
 
 
 def in_chunks(step: Step, state: Any, checkpoint: Checkpoint | None) -> Iterator[list[dict[str, np.ndarray]]]:

@@ -78,7 +78,7 @@ def anneal(density: Callable[[Array], Density], x: Float[Array, "particle dim ne
     def unfinished(state: tuple) -> Array:
         return (state[2] < 1).any() & (state[-1] < MOST_STEPS)
 
-    start = x, everywhere(x), jnp.zeros(networks), jnp.zeros(networks), jnp.full(networks, jnp.log(FIRST_STEP)), 0
+    start = x, everywhere(x), jnp.zeros(networks), jnp.zeros(networks), jnp.full(networks, jnp.log(FIRST_STEP)), jnp.asarray(0)
     x, _, beta, log_evidence, _, k = jax.lax.while_loop(unfinished, step, start)
     return Annealed(x, log_evidence, beta, k)
 

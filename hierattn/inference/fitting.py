@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 MODELS = ("limit_law", "finite_head_dim", "infinite_heads", "linear_scaling", "kernel_unknown", "separate_kernels", "student_t")
 METHODS = ("auto", "networkwise", "nuts", "marginal", "moments")
+KERNEL_KNOWN = ("limit_law", "finite_head_dim", "infinite_heads", "linear_scaling")
+GAUSSIAN_SCORES = ("limit_law", "linear_scaling", "kernel_unknown", "separate_kernels")  # of infinite head_dim
 MOST_SWEEPS, MOST_DRAWS = 10_000, 2_000
 MANY = 2**21  # latent numbers beyond which a posterior over scores takes too long
 ROOM_FOR_SIGMA = 2**24  # numbers kept of conditional covariances
@@ -73,8 +75,7 @@ def fit(
     problem = pose(observations, layer or layer_of(observations), lookup(model), prior)
     check_density(problem)
     chosen, why = choose_method(problem, method)
-    settings = {"model": problem.name, "method": chosen, "seed": seed, "chains": chains, "outputs": observations.sha256}
-    settings |= {"networks": observations.networks, "heads": problem.layer.heads, "prior": repr(sorted(problem.prior))}
+    settings = {"method": chosen, "seed": seed, "chains": chains, "width": width} | problem.settings()
     kept = None if out is None else Checkpoint(f"{out}.resume", settings, resume)
     found = route(problem, chosen, seed, chains, width, kept, advance)
     found = found._replace(reasons=(*remarks, *found.reasons))
@@ -104,7 +105,10 @@ def lookup(model: str) -> ModuleType:
         raise InputError(f"{path}: expected a file with a function `model`, got none; check the path")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
-    spec.loader.exec_module(module)  # type: ignore[union-attr]
+    try:
+        spec.loader.exec_module(module)  # type: ignore[union-attr]
+    except Exception as error:
+        raise InputError(f"{path}: expected a file that Python can run, got {type(error).__name__}: {error}") from error
     if not callable(getattr(module, "model", None)):
         raise InputError(f"{path}: expected a function `model`, got {', '.join(n for n in vars(module) if n[0] != '_')}")
     return module
@@ -112,8 +116,11 @@ def lookup(model: str) -> ModuleType:
 
 def check_density(problem: Problem) -> None:
     """Refuse what has no density, and outputs that leave the subspace the kernel confines them to."""
-    obs = problem.observations
-    if problem.name in ("kernel_unknown", "separate_kernels", "student_t") or obs.kernel is None:
+    obs, head_dim = problem.observations, problem.layer.head_dim
+    if head_dim is not None and problem.name in GAUSSIAN_SCORES:
+        remedy = "use the model finite_head_dim" if problem.name == "limit_law" else ""
+        raise unusable("head_dim", f"None for the model {problem.name}", head_dim, remedy)
+    if obs.kernel is None or problem.name not in KERNEL_KNOWN:
         return
     if not np.any(problem.K):
         raise unusable("kernel", "inputs that are not zero", "K = 0", "outputs are then zero: there is nothing to fit")
@@ -203,10 +210,6 @@ def _named(draws: networkwise.Draws, scale: float) -> tuple[dict[str, np.ndarray
 
 def _conditional(problem: Problem, draws: networkwise.Draws) -> np.ndarray:
     """Sigma of the observed networks, (chain, record, network, token, token), with as many records as there is room for."""
-    every = networkwise.SIGMA_EVERY
-    o = np.exp(draws.log_o[:, every - 1 :: every]) * problem.observations.scale
-    Sigma = np.moveaxis(np.asarray(draws.Sigma), -1, 2) * o[..., None, None, None] ** 2
-    if problem.basis is not None:
-        Sigma = problem.basis @ Sigma @ problem.basis.T
-    thin = -(-Sigma.size // ROOM_FOR_SIGMA)
-    return Sigma[:, ::thin]
+    thin = -(-draws.Sigma.size // ROOM_FOR_SIGMA)
+    Sigma = np.moveaxis(draws.Sigma[:, ::thin], -1, 2) * problem.observations.scale**2
+    return Sigma if problem.basis is None else problem.basis @ Sigma @ problem.basis.T

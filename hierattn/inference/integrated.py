@@ -89,11 +89,12 @@ def of_limit_law(
     for j, near in enumerate(np.array_split(order, places)):
         middle = near[len(near) // 2]
         keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), j), BATCHES)
-        batches = [particles_at(data, q[middle], o[middle], key, particles, softmax) for key in keys]
-        found = np.stack([np.asarray(reweighted(data, batch, jnp.asarray(q[near]), jnp.asarray(o[near]))) for batch in batches])
-        largest = found.max(axis=0)
-        share = np.exp(found - largest)
-        value[near] = largest + np.log(share.mean(axis=0))
-        spread = share.std(axis=0, ddof=1) / np.sqrt(BATCHES) / share.mean(axis=0)
-        relative += spread.mean(axis=0) * len(near) / len(q)
+        first = second = np.full((len(near), data.S.shape[-1]), -np.inf)  # log sums of estimates and of their squares
+        for key in keys:
+            batch = particles_at(data, q[middle], o[middle], key, particles, softmax)
+            found = np.asarray(reweighted(data, batch, jnp.asarray(q[near]), jnp.asarray(o[near])))
+            first, second = np.logaddexp(first, found), np.logaddexp(second, 2 * found)
+        value[near] = first - np.log(BATCHES)
+        variance = (BATCHES * np.exp(second - 2 * first) - 1).clip(0) / (BATCHES - 1)
+        relative += np.sqrt(variance).mean(axis=0) * len(near) / len(q)
     return Integrated(value, relative)

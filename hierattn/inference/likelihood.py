@@ -63,14 +63,11 @@ def prepare(S: Any, n: int, layer: Architecture, K: Any, tokens: Any = None, U: 
     K_q = K[..., tokens[:, None], tokens]
     S = np.asarray(S, float) if U is None else U.T @ S @ U
     factors = (kernels.factor(K_q), kernels.factor(K_k if centred else K), K)
-    L_q, L_k, K = (jnp.asarray(np.moveaxis(x if x.ndim == 3 else x[None], 0, -1)) for x in factors)
+    networks_last = (jnp.asarray(np.moveaxis(x if x.ndim == 3 else x[None], 0, -1)) for x in (S, *factors))
+    statistics, L_q, L_k, K_all = networks_last
+    bias_all, allowed_all = (jnp.asarray(x)[..., None] for x in (bias, allowed[tokens]))
     U = None if U is None else jnp.asarray(U)
-    S, bias, allowed = (
-        jnp.moveaxis(jnp.asarray(S), 0, -1),
-        jnp.asarray(bias)[..., None],
-        jnp.asarray(allowed[tokens])[..., None],
-    )
-    return Data(S, jnp.asarray(float(n)), L_q, L_k, K, bias, allowed, U)
+    return Data(statistics, jnp.asarray(float(n)), L_q, L_k, K_all, bias_all, allowed_all, U)
 
 
 def covariance(data: Data, E: Array, q: Any, softmax: bool = True) -> Float[Array, "t t network"]:
@@ -103,7 +100,8 @@ def terms_and_gradient(
     PS = total(lambda k: P[:, k, None] * data.S[k], t)
     G = total(lambda k: PS[:, k, None] * P[k], t) / (2 * o**2) - data.n / 2 * P
     d_rows = 2 / H * total(lambda k: G[None, :, k, None] * rows_K[:, k, None], t)
-    dA = d_rows if data.U is None else total(lambda k: data.U[:, k, None, None] * d_rows[:, None, k], t)
+    U = data.U
+    dA = d_rows if U is None else total(lambda k: U[:, k, None, None] * d_rows[:, None, k], t)
     dA = A * (dA - jnp.sum(A * dA, axis=2, keepdims=True)) if softmax else jnp.where(data.allowed, dA, 0)
     back = total(lambda j: dA[:, :, j, None] * data.L_k[j], data.L_k.shape[0])
     return Terms(logdet, jnp.sum(P * data.S, axis=(0, 1))), q * total(
@@ -121,7 +119,8 @@ def _attention(data: Data, E: Array, q: Any, softmax: bool) -> tuple[Array, Arra
         A = e / jnp.sum(e, axis=2, keepdims=True)
     else:
         A = jnp.where(data.allowed, p, 0)
-    rows = A if data.U is None else total(lambda i: data.U[i, :, None, None] * A[:, i, None], s)
+    U = data.U
+    rows = A if U is None else total(lambda i: U[i, :, None, None] * A[:, i, None], s)
     return A, rows, total(lambda j: rows[:, :, j, None] * data.K[j], k)
 
 

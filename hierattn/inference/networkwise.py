@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from hierattn.errors import unusable
 from hierattn.inference.checkpoints import Checkpoint, in_chunks
 from hierattn.inference.likelihood import Data, Terms, covariance, log_likelihood, terms, terms_and_gradient
 
@@ -33,6 +34,7 @@ LARGEST_STEP = 1.2
 DIVERGED = 1000.0  # error of the energy
 SIGMA_EVERY = 10  # sweeps between records of Sigma
 RECORDS = 5  # of Sigma in a chunk
+SIGMA_ROOM = 2**16  # numbers of Sigma kept of a chunk, on average
 WARM_UP, CHECK_EVERY = 8, 5  # chunks: of adaptation, and between questions whether draws are enough
 FIRST_LEAPS = 8
 GROUP = 2  # chains that share their vector operations
@@ -52,14 +54,14 @@ class State(NamedTuple):
 
 
 class Draws(NamedTuple):
-    """What is kept of sweeps; Sigma (for value_scale 1) once in SIGMA_EVERY."""
+    """What is kept of sweeps, (chain, sweep); Sigma (chain, record, t, t, network) of some, once in SIGMA_EVERY at most."""
 
-    log_q: Array
-    log_o: Array
-    log_density: Array
-    acceptance: Array
-    diverged: Array
-    Sigma: Array
+    log_q: Any
+    log_o: Any
+    log_density: Any
+    acceptance: Any
+    diverged: Any
+    Sigma: Any
 
 
 class Prior(NamedTuple):
@@ -70,9 +72,10 @@ class Prior(NamedTuple):
     unit: Any
 
     def of_log(self, log_q: Any, log_o: Any) -> Any:
-        """Log density of the logarithms."""
+        """Log density of the logarithms; distributions inside jit do not look at their support themselves."""
         q, o = jnp.exp(log_q), jnp.exp(log_o) * self.unit
-        return self.score_scale.log_prob(q) + self.value_scale.log_prob(o) + log_q + log_o
+        inside = self.score_scale.support(q) & self.value_scale.support(o)
+        return jnp.where(inside, self.score_scale.log_prob(q) + self.value_scale.log_prob(o) + log_q + log_o, -jnp.inf)
 
 
 @partial(jax.jit, static_argnames=("softmax",))
@@ -84,6 +87,25 @@ def start(data: Data, rng_key: Array, log_q: Any, softmax: bool) -> State:
     log_o = jnp.log(trace / (networks * data.n * t)) / 2
     steps, orbit_steps = jnp.full(networks, -2.0, E.dtype), jnp.full(len(ORBITS), -3.0, E.dtype)
     return State(E, jnp.asarray(log_q, E.dtype), log_o, steps, orbit_steps, jnp.zeros((), int))
+
+
+def starts(data: Data, prior: Prior, seed: int, rng_keys: Array, softmax: bool) -> State:
+    """A start for every chain, with parameters that the prior admits."""
+    first = jax.vmap(lambda key: jax.random.fold_in(key, NEVER))(rng_keys)
+    places = SPREAD * jnp.asarray(np.random.default_rng(seed).normal(size=len(rng_keys)))
+    log_q = _admitted(prior.score_scale, places, 1.0, jax.random.fold_in(rng_keys[0], NEVER - 1))
+    states = jax.vmap(lambda key, log_q: start(data, key, log_q, softmax))(first, log_q)
+    if not np.all(np.isfinite(states.log_o)):
+        got = "one whose conditional covariance is singular to rounding"
+        raise unusable("kernel", "a kernel with which outputs have a density", got, "leave out tokens that others determine")
+    log_o = _admitted(prior.value_scale, states.log_o, prior.unit, jax.random.fold_in(rng_keys[0], NEVER - 2))
+    return states._replace(log_o=log_o)
+
+
+def _admitted(prior: Any, log_scale: Array, unit: Any, rng_key: Array) -> Array:
+    """Logarithms of scales, drawn from the prior instead where that excludes them."""
+    drawn = jnp.log(prior.sample(rng_key, log_scale.shape) / unit)
+    return jnp.where(prior.support(jnp.exp(log_scale) * unit), log_scale, drawn)
 
 
 def move_scores(
@@ -181,9 +203,8 @@ def sweep(
     state = move_centred(data, prior, state, found, normals[:2], log_uniforms[:2])
 
     def follow(i: Any, state_and_terms: tuple) -> tuple:
-        state, found, accepted = move_along_orbit(
-            data, prior, *state_and_terms, i, normals[2 + i], log_uniforms[2 + i], softmax
-        )
+        state, found = state_and_terms
+        state, found, accepted = move_along_orbit(data, prior, state, found, i, normals[2 + i], log_uniforms[2 + i], softmax)
         steps = state.log_orbit_step.at[i].add(gain * (accepted - TARGET_ORBIT))
         return state._replace(log_orbit_step=steps), found
 
@@ -204,10 +225,11 @@ def run(
         def one_record(state: State, _: None) -> tuple[State, tuple]:
             one_sweep = lambda state, _: sweep(data, prior, state, rng_key, leaps, adapting, softmax)  # noqa: E731
             state, kept = jax.lax.scan(one_sweep, state, length=SIGMA_EVERY)
-            return state, (kept, covariance(data, state.E, jnp.exp(state.log_q), softmax))
+            Sigma = covariance(data, state.E, jnp.exp(state.log_q), softmax)
+            return state, (kept, jnp.exp(2 * state.log_o) * Sigma)
 
         state, (kept, Sigma) = jax.lax.scan(one_record, state, length=records)
-        return state, Draws(*(x.reshape(-1) for x in kept), Sigma)
+        return state, Draws._make([*(x.reshape(-1) for x in kept), Sigma])
 
     return jax.vmap(one_chain)(states, rng_keys)
 
@@ -250,8 +272,9 @@ def sample(
     """Draws (chain, sweep) after warm-up, until they are `enough`."""
     threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     keys = jax.vmap(partial(jax.random.fold_in, jax.random.key(seed)))(jnp.arange(chains))
-    places = SPREAD * jnp.asarray(np.random.default_rng(seed).normal(size=chains))
-    states = jax.vmap(lambda key, log_q: start(data, jax.random.fold_in(key, NEVER), log_q, softmax))(keys, places)
+    states = starts(data, prior, seed, keys, softmax)
+    of_a_chunk = chains * RECORDS * data.S.size
+    sigma_chunks = -(-of_a_chunk // SIGMA_ROOM)  # one in so many keeps its records
 
     def step(carry: tuple[State, Any], k: int) -> tuple[tuple[State, Any], dict[str, np.ndarray]]:
         states, leaps = jax.tree.map(jnp.asarray, carry)
@@ -260,13 +283,16 @@ def sample(
         states, draws = run_chains(run_group, states, keys, 1 if k == 0 else threads)  # the first chunk compiles
         leaps = jnp.asarray(leaps_for(states)) if adapting else leaps
         advance(RECORDS * SIGMA_EVERY)
-        kept = jax.tree.map(np.asarray, draws)._asdict() if k >= WARM_UP else {}
-        return (states, leaps), kept
+        if adapting:
+            return (states, leaps), {}
+        if (k - WARM_UP) % sigma_chunks:
+            draws = draws._replace(Sigma=draws.Sigma[:, :0])
+        return (states, leaps), jax.tree.map(np.asarray, draws)._asdict()
 
     for done in in_chunks(step, (states, jnp.asarray(FIRST_LEAPS)), checkpoint):
         sampled = done[WARM_UP:]
         if sampled and (len(sampled) % CHECK_EVERY == 0):
-            draws = Draws(*(np.concatenate([part[name] for part in sampled], axis=1) for name in Draws._fields))
+            draws = Draws._make(np.concatenate([part[name] for part in sampled], axis=1) for name in Draws._fields)
             if enough(draws):
                 return draws
     raise AssertionError("chunks never end by themselves")

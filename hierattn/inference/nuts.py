@@ -17,6 +17,7 @@ from hierattn.inference.problem import Problem
 from hierattn.modelling import reduced
 
 WARM_UP, CHUNK = 500, 100
+NEEDED = ("outputs", "networks", "coordinates")  # arguments of every model
 STATISTICS = {
     "diverging": "diverging",
     "energy": "energy",
@@ -38,7 +39,11 @@ def arguments(problem: Problem, width: int | None, observed: bool) -> dict[str, 
             raise unusable("width", "the width of the networks", None, f"the model {problem.name} needs it")
         known["width"] = width
     if observed:
-        known["outputs"] = reduced(obs.S, obs.coordinates) if problem.takes_second_moments else _raw(problem)
+        basis = problem.basis if "K" in names and problem.takes_second_moments else None
+        known["outputs"] = reduced(obs.S, obs.coordinates, basis) if problem.takes_second_moments else _raw(problem)
+    without = [name for name in NEEDED if name not in names]
+    if without:
+        raise unusable("model", f"a function with the arguments {', '.join(NEEDED)}", f"one without {', '.join(without)}")
     chosen = {name: value for name, value in known.items() if name in names}
     lacking = [name for name, x in names.items() if x.default is x.empty and name not in chosen]
     if lacking:
@@ -63,6 +68,8 @@ def _raw(problem: Problem) -> np.ndarray:
 def sites(problem: Problem, kwargs: dict[str, Any]) -> tuple[list[str], list[str]]:
     """Names of the parameters, drawn or computed, and of the latent variables that every network has for itself."""
     found = trace(seeded(problem.model.model, 0)).get_trace(**kwargs)
+    if "y" not in found or not {"network", "coordinate"} <= {plate.name for plate in found["y"].get("cond_indep_stack", ())}:
+        raise unusable("model", "a site `y` under the plates `network` and `coordinate`", ", ".join(found))
     of_networks = lambda site: any(plate.name == "network" for plate in site.get("cond_indep_stack", ()))  # noqa: E731
     drawn = {name: site for name, site in found.items() if site["type"] == "sample" and not site["is_observed"]}
     computed = {name: site for name, site in found.items() if site["type"] == "deterministic"}
@@ -78,12 +85,13 @@ def sample(
     width: int | None = None,
     checkpoint: Checkpoint | None = None,
     advance: Callable[[int], Any] = lambda draws: None,
-) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], np.ndarray | None]:
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Draws (chain, draw, ...) of the parameters and statistics of the sampler, until they are enough."""
     kwargs = arguments(problem, width, observed=True)
     parameters, _ = sites(problem, kwargs)
-    start = {"score_scale": 1.0, "value_scale": problem.observations.scale}
-    kernel = NUTS(problem.model.model, init_strategy=init_to_value(values={k: v for k, v in start.items() if k in parameters}))
+    places = {"score_scale": 1.0, "value_scale": problem.observations.scale}
+    admitted = {name: x for name, x in places.items() if name in problem.prior and problem.prior[name].support(x)}
+    kernel = NUTS(problem.model.model, init_strategy=init_to_value(values=admitted))
     parallel = jax.local_device_count() >= chains
     method = "parallel" if parallel else "sequential"
     mcmc = MCMC(kernel, num_warmup=WARM_UP, num_samples=CHUNK, num_chains=chains, chain_method=method, progress_bar=False)
@@ -92,7 +100,13 @@ def sample(
     def step(state: Any, k: int) -> tuple[Any, dict[str, np.ndarray]]:
         mcmc.post_warmup_state = state if k else None
         key = jax.tree.map(jax.numpy.asarray, state).rng_key if k else keys
-        mcmc.run(key, **kwargs, extra_fields=tuple(STATISTICS))
+        try:
+            mcmc.run(key, **kwargs, extra_fields=tuple(STATISTICS))
+        except RuntimeError as error:  # NumPyro's words for it are "Cannot find valid initial parameters"
+            if k or "valid initial parameters" not in str(error):
+                raise
+            got = "none where it starts"
+            raise unusable("model", "a finite density of the outputs", got, "are kernel, heads and prior right?") from None
         drawn = {name: x for name, x in mcmc.get_samples(group_by_chain=True).items() if name in parameters}
         statistics = {f"statistic_{name}": x for name, x in mcmc.get_extra_fields(group_by_chain=True).items()}
         advance(CHUNK + (0 if k else WARM_UP))

@@ -6,8 +6,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
+from hierattn import __version__
 from hierattn.architecture import Architecture
 from hierattn.distributions import output_basis
 from hierattn.errors import unusable
@@ -15,6 +17,9 @@ from hierattn.inference import likelihood
 from hierattn.law import Law
 from hierattn.modelling import choose
 from hierattn.observations import Observations
+from hierattn.storage import digest
+
+LAYER_NAMES = ("heads", "head_dim", "key_value_heads", "scaling", "mask", "bias", "rotary", "score_function")  # no scales
 
 
 class Posterior(NamedTuple):
@@ -88,12 +93,30 @@ class Problem:
         """Basis of the subspace on which outputs have a density; None if that is everything."""
         return output_basis(self.law) if self.K.ndim == 2 else None
 
+    def settings(self) -> dict[str, Any]:
+        """What a resumed run must have in common with the one that was killed."""
+        obs, own = self.observations, not self.takes_second_moments and self.name != "student_t"
+        told = {"model": self.name, "outputs": obs.sha256, "networks": obs.networks, "kernel": _told(obs.kernel)}
+        told |= {"model_file": _told(np.fromfile(str(self.model.__file__), np.uint8)) if own else None}
+        told |= {"tokens": obs.tokens.tolist(), "hierattn": __version__}
+        told |= {name: _told(getattr(self.layer, name)) for name in LAYER_NAMES}
+        return told | {f"prior of {name}": _told(prior) for name, prior in self.prior.items()}
+
     def data(self) -> likelihood.Data:
         """The sufficient statistics, in units of the outputs' scale."""
         obs = self.observations
         S = obs.S / obs.scale**2
         softmax = self.layer.score_function == "softmax"
         return likelihood.prepare(S, obs.coordinates, self.layer, self.K, obs.tokens, self.basis, softmax)
+
+
+def _told(value: Any) -> Any:
+    """A setting in words and numbers: arrays as hashes, distributions as their names and parameters."""
+    if value is None or isinstance(value, (str, int, float)):
+        return value
+    if np.ndim(value) or isinstance(value, (np.ndarray, np.generic)):
+        return digest(np.asarray(value))
+    return f"{type(value).__name__}({', '.join(map(str, jax.tree.leaves(value)))})"
 
 
 def pose(observations: Observations, layer: Architecture, model: ModuleType, prior: dict | None) -> Problem:

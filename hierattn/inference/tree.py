@@ -10,7 +10,8 @@ from numpyro.infer import Predictive
 
 from hierattn.inference import integrated, nuts
 from hierattn.inference.problem import Posterior, Problem
-from hierattn.inference.verdict import convergence, identification, of_Sigma, reason, summary
+from hierattn.inference.verdict import convergence, finite, identification, of_Sigma, reason, summary
+from hierattn.kernels import factor
 from hierattn.marginal import in_float64
 from hierattn.models import DIMS
 from hierattn.storage import provenance
@@ -58,7 +59,8 @@ def assemble(problem: Problem, found: Posterior, why: str, seed: int, width: int
 
 def table(draws: dict[str, np.ndarray], identified: dict[str, bool]) -> dict[str, dict[str, Any]]:
     """The summary of every parameter, with whether the data inform it (None where that is not known)."""
-    return {name: row | {"identified": identified.get(name)} for name, row in summary(draws).items()}
+    rows = {name: {key: finite(x) for key, x in row.items()} for name, row in summary(draws).items()}
+    return {name: row | {"identified": identified.get(name)} for name, row in rows.items()}
 
 
 def dataset(variables: dict[str, np.ndarray], dims: dict[str, list[str]] | None = None) -> xr.Dataset:
@@ -75,14 +77,13 @@ def dataset(variables: dict[str, np.ndarray], dims: dict[str, list[str]] | None 
 
 def kernels_of(problem: Problem, draws: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Kappa = value_scale^2 K, and the factor F of kappa' = (F F') x (F F'), F = sqrt(score_scale) L."""
-    from hierattn.kernels import factor
-
     known = problem.observations.kernel
     if not {"score_scale", "value_scale"} <= set(draws):
         return {}
     q, o = (draws[name][..., None, None] for name in ("score_scale", "value_scale"))
-    if "K" in draws:
-        return {"kappa": o**2 * draws["K"], "kappa_prime_factor": np.sqrt(q) * draws["L"]}
+    for K, L in (("K", "L"), ("K_values", "L_scores")):
+        if {K, L} <= set(draws):
+            return {"kappa": o**2 * draws[K], "kappa_prime_factor": np.sqrt(q) * draws[L]}
     if known is None or known.ndim == 3 or len(known) > SMALL:
         return {}
     return {"kappa": o**2 * known, "kappa_prime_factor": np.sqrt(q) * factor(known)}
@@ -101,11 +102,10 @@ def predictions(
     each = obs.networks * obs.s
     coordinates = int(np.clip(PREDICTED // (100 * each), 1, obs.outputs.shape[-1]))
     number = int(np.clip(PREDICTED // (each * coordinates), 20, 500))
-    key = jax.random.key(seed)
-    kwargs |= {"networks": obs.networks}
+    key, key_prior = jax.random.split(jax.random.key(seed))
     if draws is None:
         few = Predictive(problem.model.model, num_samples=PRIOR_DRAWS, return_sites=parameters)
-        prior = few(key, **kwargs | {"coordinates": 1, "networks": obs.networks if problem.K_each else 1})
+        prior = few(key_prior, **kwargs | {"coordinates": 1, "networks": obs.networks if problem.K_each else 1})
         number = min(number, PRIOR_DRAWS)
         chosen = {name: np.asarray(x)[:number] for name, x in prior.items()}
         shape: tuple[int, ...] = (1, number)
@@ -149,7 +149,7 @@ def likelihoods(problem: Problem, found: Posterior, seed: int) -> tuple[np.ndarr
         q, o = found.draws["score_scale"].ravel(), found.draws["value_scale"].ravel() / problem.observations.scale
         softmax = problem.layer.score_function == "softmax"
         result = integrated.of_limit_law(problem.data(), q, o, seed, softmax)
-        if result is not None:
+        if result is not None and np.all(np.isfinite(result.value)):
             rank = problem.observations.coordinates * problem.data().S.shape[0]
             value = result.value - rank * np.log(problem.observations.scale)
             return value.reshape(*shape, -1), result.error, []
@@ -173,16 +173,19 @@ def constants(problem: Problem) -> xr.Dataset:
 
 def never_identified(problem: Problem) -> dict[str, str]:
     """Parameters that outputs of this design cannot inform, whatever they are."""
-    obs = problem.observations
-    if obs.kernel is None or problem.layer.score_function != "softmax":
+    obs, layer = problem.observations, problem.layer
+    if layer.score_function == "identity" and layer.bias is None:
+        return dict.fromkeys(("score_scale", "value_scale"), "with identity scores only the product of both scales matters")
+    if obs.kernel is None or "concentration" in problem.prior or layer.score_function != "softmax":  # K has a prior itself
         return {}
-    k = obs.kernel.shape[-1]
-    allowed = np.asarray(problem.layer.allowed(k, k))[obs.tokens]
-    if k == 1 or np.all(allowed.sum(axis=1) == 1):
+    K, k = obs.kernel, obs.kernel.shape[-1]
+    allowed = np.asarray(layer.allowed(k, k))[obs.tokens]
+    if np.all(allowed.sum(axis=1) == 1):
         return {"score_scale": "every observed token has one key, so that scores change nothing"}
-    K = obs.kernel
-    if np.all(np.abs(K - K[..., :1, :1]) <= 1e-12 * np.abs(K).max()):
-        return {"score_scale": "all tokens have the same inputs, so that scores change nothing"}
+    norms, one = np.diagonal(K, axis1=-2, axis2=-1), allowed.argmax(axis=1)
+    apart = norms[..., None, :] + norms[..., one, None] - 2 * K[..., one, :]  # squared distance of keys from one of them
+    if np.all(norms[..., obs.tokens, None] * apart * allowed <= 1e-12 * np.abs(K).max() ** 2):
+        return {"score_scale": "every observed token has keys of the same inputs, so that scores change nothing"}
     return {}
 
 

@@ -1,54 +1,71 @@
 """Does a fit deserve belief? Convergence of the chains, and what the data say about each parameter."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import arviz
 import numpy as np
 
 RHAT, ESS_A_CHAIN, EBFMI, DIVERGENCES = 1.01, 100, 0.3, 1e-3
-SIGMA_RHAT = 1.05
+SIGMA_RHAT, SIGMA_ENTRIES, SIGMA_RECORDS = 1.05, 500, 20  # entries looked at, at most; records of them, at least
 PRIOR_WIDTH = 0.5  # of the prior's 90 % interval (in the logarithm) that a posterior interval covers if data say little
 
 
 def reason(code: str, message: str, **numbers: float) -> dict[str, Any]:
-    """One thing to know about a result."""
-    return {"code": code, "message": message, "numbers": numbers}
+    """One thing to know about a result; a number that is none is None."""
+    return {"code": code, "message": message, "numbers": {name: finite(x) for name, x in numbers.items()}}
+
+
+def finite(x: float) -> float | None:
+    """The number, or None for NaN and infinities, which JSON does not have."""
+    return x if np.isfinite(x) else None
+
+
+def entries(name: str, x: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+    """Entries (chain, draw) of a parameter (chain, draw, ...) with their names, but for those of arrays that never vary."""
+    if x.ndim == 2:
+        yield name, np.asarray(x, float)
+        return
+    for index in np.ndindex(x.shape[2:]):
+        entry = np.asarray(x[(..., *index)], float)
+        if np.ptp(entry) > 0:  # not so: the diagonal of a correlation matrix
+            yield f"{name}[{','.join(map(str, index))}]", entry
 
 
 def summary(draws: dict[str, np.ndarray]) -> dict[str, dict[str, float]]:
-    """Mean, sd, 90 % interval, R-hat, bulk and tail ESS of every entry of every parameter (chain, draw, ...)."""
+    """Mean, sd, 90 % interval, R-hat, bulk and tail ESS of every entry of every parameter (chain, draw, ...).
+
+    R-hat is NaN where it is not defined: one chain only, or chains that do not move, which have no effective draws either.
+    """
     table = {}
-    for name, x in draws.items():
-        for index in np.ndindex(x.shape[2:]):
-            entry = np.asarray(x[(..., *index)], float)
-            if np.ptp(entry) == 0:  # the diagonal of a correlation matrix
-                continue
-            low, high = np.quantile(entry, [0.05, 0.95])
-            table[name + (f"[{','.join(map(str, index))}]" if index else "")] = {
-                "mean": float(entry.mean()),
-                "sd": float(entry.std(ddof=1)),
-                "eti90_lb": float(low),
-                "eti90_ub": float(high),
-                "rhat": float(arviz.rhat(entry)),
-                "ess_bulk": float(arviz.ess(entry, method="bulk")),
-                "ess_tail": float(arviz.ess(entry, method="tail", prob=(0.05, 0.95))),
-            }
+    for name, x in (entry for each in draws.items() for entry in entries(*each)):
+        low, high = np.quantile(x, [0.05, 0.95])
+        moving = np.ptp(x) > 0
+        table[name] = {
+            "mean": float(x.mean()),
+            "sd": float(x.std(ddof=1)),
+            "eti90_lb": float(low),
+            "eti90_ub": float(high),
+            "rhat": float(arviz.rhat(x)) if moving else np.nan,
+            "ess_bulk": float(arviz.ess(x, method="bulk")) if moving else 0.0,
+            "ess_tail": float(arviz.ess(x, method="tail", prob=(0.05, 0.95))) if moving else 0.0,
+        }
     return table
 
 
 def convergence(draws: dict[str, np.ndarray], statistics: dict[str, np.ndarray]) -> list[dict[str, Any]]:
     """Why these draws cannot be trusted; nothing if they can. The log density counts like a parameter."""
     table = summary(draws | {"log_density": statistics["lp"]})
-    chains = statistics["lp"].shape[0]
-    worst = dict.fromkeys(("ess_bulk", "ess_tail"), np.inf)
-    found, rhat = [], max(row["rhat"] for row in table.values())
-    for name in worst:
-        worst[name] = min(row[name] for row in table.values())
-    if not rhat <= RHAT:
-        name = max(table, key=lambda name: table[name]["rhat"])
-        found.append(reason("rhat", f"chains disagree: R-hat of {name} is {rhat:.3f}, more than {RHAT}", rhat=rhat))
-    for name, value in worst.items():
-        if not value >= ESS_A_CHAIN * chains:
+    found, chains = [], statistics["lp"].shape[0]
+    worst = max(table, key=lambda name: np.nan_to_num(table[name]["rhat"], nan=np.inf))
+    rhat = table[worst]["rhat"]
+    if np.isnan(rhat):
+        found.append(reason("rhat", f"R-hat of {worst} is undefined: one chain only, or chains that do not move", rhat=rhat))
+    elif rhat > RHAT:
+        found.append(reason("rhat", f"chains disagree: R-hat of {worst} is {rhat:.3f}, more than {RHAT}", rhat=rhat))
+    for name in ("ess_bulk", "ess_tail"):
+        value = float(np.min(np.nan_to_num([row[name] for row in table.values()])))
+        if value < ESS_A_CHAIN * chains:
             words = f"{name} is {value:.0f}, fewer than {ESS_A_CHAIN} a chain"
             found.append(reason("ess", f"too few effective draws: {words}", **{name: value}))
     share = float(np.mean(statistics["diverging"])) if "diverging" in statistics else 0.0
@@ -56,45 +73,57 @@ def convergence(draws: dict[str, np.ndarray], statistics: dict[str, np.ndarray])
         found.append(reason("divergences", f"{share:.2%} of trajectories diverged", share=share))
     if "energy" in statistics:
         energy = statistics["energy"]
-        ebfmi = float((np.square(np.diff(energy, axis=1)).mean(axis=1) / energy.var(axis=1)).min())
-        if ebfmi < EBFMI:
+        moves, spread = np.square(np.diff(energy, axis=1)).mean(axis=1), energy.var(axis=1)
+        ebfmi = float(np.divide(moves, spread, out=np.zeros_like(moves), where=spread > 0).min())
+        if not ebfmi >= EBFMI:
             found.append(reason("ebfmi", f"energies hardly move: E-BFMI is {ebfmi:.2f}, less than {EBFMI}", ebfmi=ebfmi))
     return found
 
 
 def of_Sigma(Sigma: np.ndarray | None) -> list[dict[str, Any]]:
-    """Entries of conditional covariances whose chains disagree; a remark, not a verdict."""
-    if Sigma is None or Sigma.shape[1] < 20:
+    """Entries of conditional covariances (some of them, if there are many) whose chains disagree; a remark, not a verdict."""
+    if Sigma is None or Sigma.shape[1] < SIGMA_RECORDS:
         return []
     i, j = np.tril_indices(Sigma.shape[-1])
-    entries = Sigma[..., i, j].reshape(*Sigma.shape[:2], -1)
-    rhat = np.array([float(arviz.rhat(entries[..., e])) for e in range(entries.shape[-1])])
-    if not rhat.max() > SIGMA_RHAT:
+    network, entry = np.divmod(np.arange(Sigma.shape[2] * len(i)), len(i))
+    some = np.linspace(0, len(entry) - 1, min(len(entry), SIGMA_ENTRIES)).astype(int)
+    looked_at = Sigma[:, :, network[some], i[entry[some]], j[entry[some]]]
+    rhat = np.array([float(arviz.rhat(x)) for _, x in entries("Sigma", looked_at)])
+    if not np.any(rhat > SIGMA_RHAT):
         return []
     share = float(np.mean(rhat > SIGMA_RHAT))
-    message = f"{share:.1%} of the entries of Sigma have an R-hat above {SIGMA_RHAT} (worst {rhat.max():.2f})"
-    return [reason("sigma_rhat", message, share=share, worst=float(rhat.max()))]
+    message = f"{share:.1%} of the entries of Sigma have an R-hat above {SIGMA_RHAT} (worst {np.nanmax(rhat):.2f})"
+    return [reason("sigma_rhat", message, share=share, worst=float(np.nanmax(rhat)))]
 
 
 def identification(
     draws: dict[str, np.ndarray], prior: dict[str, np.ndarray], never: dict[str, str]
 ) -> tuple[dict[str, bool], list[dict[str, Any]]]:
-    """Which positive parameters the data inform: those whose 90 % interval is much shorter than the prior's.
+    """Which entries of parameters the data inform: those whose 90 % interval is much shorter than the prior's.
 
-    never: parameters that no data of this design could inform, with the reason.
+    Lengths are those of the logarithm where parameters are positive. never: parameters that no data of this design could
+    inform, with the reason.
     """
-    identified, found = {}, []
+    identified: dict[str, bool] = {}
+    found = []
     for name, x in draws.items():
         if name in never:
-            identified[name] = False
+            identified |= dict.fromkeys((entry for entry, _ in entries(name, x)), False)
             found.append(reason("unidentified", f"{name} is not identified: {never[name]}"))
             continue
-        if name not in prior:
-            continue
-        widths = [np.ptp(np.quantile(np.log(values), [0.05, 0.95])) for values in (x, prior[name])]
-        ratio = float(widths[0] / widths[1])
-        identified[name] = ratio < PRIOR_WIDTH
-        if not identified[name]:
-            message = f"{name} is hardly informed by the data: its interval is {ratio:.0%} as long as the prior's"
-            found.append(reason("prior_dominated", message, ratio=ratio))
+        before = dict(entries(name, prior[name])) if name in prior else {}
+        ratios = {entry: _length_ratio(values, before[entry]) for entry, values in entries(name, x) if entry in before}
+        identified |= {entry: ratio < PRIOR_WIDTH for entry, ratio in ratios.items()}
+        if not all(identified[entry] for entry in ratios):
+            entry = max(ratios, key=lambda entry: ratios[entry])
+            message = f"{entry} is hardly informed by the data: its interval is {ratios[entry]:.0%} as long as the prior's"
+            found.append(reason("prior_dominated", message, ratio=ratios[entry]))
     return identified, found
+
+
+def _length_ratio(posterior: np.ndarray, prior: np.ndarray) -> float:
+    """Length of a 90 % interval over that of the prior."""
+    if min(posterior.min(), prior.min()) > 0:
+        posterior, prior = np.log(posterior), np.log(prior)
+    lengths = [float(np.ptp(np.quantile(x, [0.05, 0.95]))) for x in (posterior, prior)]
+    return lengths[0] / lengths[1] if lengths[1] else np.inf
