@@ -7,7 +7,6 @@ the law of finite head_dim given K = G: `FiniteWidth` draws G for the paper's ra
     G = X X' / n,   columns of X i.i.d. phi(sqrt(r) xi)    any other phi: columns are streamed, n x n matrices never made
 """
 
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -21,7 +20,7 @@ from hierattn.architecture import Architecture
 from hierattn.inputs import RandomInputs
 from hierattn.law import Law
 from hierattn.marginal import Marginal, from_draws
-from hierattn.sampling import Sampled
+from hierattn.sampling import Recipe, Sampled, follow
 from hierattn.wishart import assemble, chi_square, entries_below, factor_last
 
 BLOCK = 2**19  # entries of X held at once: they stay in the cache
@@ -65,21 +64,17 @@ class FiniteWidth(Sampled):
         """The distribution of one token's outputs by Monte Carlo over this many networks: pdf, cdf, ppf, ... with errors."""
         return from_draws(self, token, networks, seed)
 
-    def draw_variances(self, rng_key: Array, networks: int, token: int, keys: np.ndarray, heads: Any) -> Array:
-        """Conditional variances of one token that sees these keys, one a network; tokens are exchangeable."""
-        m, cross = len(keys), self.inputs.queries is not None
+    def variances_of(self, token: int, keys: np.ndarray, heads: Any, networks: int) -> Recipe:
+        """The recipe for conditional variances of one token that sees these keys; tokens are exchangeable."""
+        m, cross, n = len(keys), self.inputs.queries is not None, self.inputs.width
         own = None if cross or token not in keys else int(np.searchsorted(keys, token))
         identity = self.layer.score_function == "identity"
         if self.inputs.linear and self.layer.heads < m:
-            return one_token.from_wide_inputs(rng_key, heads, self.inputs.width, own, identity, networks)
-        key_G, key_heads = jax.random.split(rng_key)
-        if own is None:  # the token is no key of its own: it comes before them, in a block of its own where queries are others
-            factors = gram_factors(key_G, self.inputs, (1, m) if cross else (1 + m,), networks)
-            G_ii, L = jnp.sum(factors[0][0] ** 2, axis=0), factors[1] if cross else factors[0][1:]
-        else:
-            (L,) = gram_factors(key_G, self.inputs, (m,), networks)
-            G_ii = jnp.sum(L[own] ** 2, axis=0)
-        return one_token.from_factors(key_heads, heads, G_ii, L, identity, networks)
+            return one_token.wide_inputs(heads, n, own, identity)
+        # a token that is no key of its own comes before them, in a block of its own where queries are others
+        gram = gram_recipe(self.inputs, (m,) if own is not None else (1, m) if cross else (1 + m,), networks)
+        fixed = gram.draw, gram.fixed, own, identity, heads.dim >= 2
+        return Recipe(_from_random_factors, fixed, (heads, *gram.numbers))
 
 
 def given_inputs(layer: Architecture, X: Any, X_q: Any = None) -> Law:
@@ -92,16 +87,20 @@ def gram_factors(
     rng_key: Array, inputs: RandomInputs, sizes: tuple[int, ...], networks: int
 ) -> tuple[Float[Array, "_ _ {networks}"], ...]:
     """Factors L (token, r, network) of the Gram matrices of blocks of tokens, which have only the scale r in common."""
+    return follow(rng_key, networks, *gram_recipe(inputs, sizes, networks))
+
+
+def gram_recipe(inputs: RandomInputs, sizes: tuple[int, ...], networks: int) -> Recipe:
+    """The recipe for `gram_factors`: other widths need no other compiled code."""
     n = inputs.width
     if inputs.linear:
         ranks = tuple(min(size, n) for size in sizes)
-        return _linear_factors(rng_key, float(n), sizes, ranks, n - max(ranks) >= 1, networks)
+        return Recipe(_linear_factors, (sizes, ranks, n - max(ranks) >= 1), (float(n),))
     block = max(1, min(n, BLOCK // (sum(sizes) * networks)))
-    return _streamed_factors(rng_key, inputs.phi, n, sizes, block, networks)
+    return Recipe(_streamed_factors, (inputs.phi, sizes, block), (n,))
 
 
-@partial(jax.jit, static_argnames=("sizes", "ranks", "two", "networks"))
-def _linear_factors(rng_key: Array, n: Any, sizes: tuple, ranks: tuple, two: bool, networks: int) -> tuple[Array, ...]:
+def _linear_factors(rng_key: Array, networks: int, sizes: tuple, ranks: tuple, two: bool, n: Any) -> tuple[Array, ...]:
     """L = sqrt(r / n) B of every block, B B' ~ Wishart_n(I)."""
     key_chi, key_normal = jax.random.split(rng_key)
     dtype = jnp.zeros(()).dtype
@@ -112,8 +111,7 @@ def _linear_factors(rng_key: Array, n: Any, sizes: tuple, ranks: tuple, two: boo
     return tuple(root_r / n * assemble(*parts) for parts in zip(diagonals, below, sizes, strict=True))
 
 
-@partial(jax.jit, static_argnames=("phi", "sizes", "block", "networks"))
-def _streamed_factors(rng_key: Array, phi: Any, n: Any, sizes: tuple, block: int, networks: int) -> tuple[Array, ...]:
+def _streamed_factors(rng_key: Array, networks: int, phi: Any, sizes: tuple, block: int, n: Any) -> tuple[Array, ...]:
     """Factors of X X' / n from the columns of X, a block of them at a time."""
     key_r, key_X = jax.random.split(rng_key)
     tokens, dtype = sum(sizes), jnp.zeros(()).dtype
@@ -126,3 +124,22 @@ def _streamed_factors(rng_key: Array, phi: Any, n: Any, sizes: tuple, block: int
 
     G = jax.lax.fori_loop(0, (n + block - 1) // block, add_block, jnp.zeros((tokens, tokens, networks), dtype)) / n
     return tuple(factor_last(G[a:b, a:b]) for a, b in pairwise(np.cumsum((0, *sizes)).tolist()))
+
+
+def _from_random_factors(
+    rng_key: Array,
+    networks: int,
+    draw_gram: Any,
+    gram_fixed: tuple,
+    own: int | None,
+    identity: bool,
+    two: bool,
+    heads: Any,
+    *gram_numbers: Any,
+) -> Float[Array, " {networks}"]:
+    """Conditional variances of networks whose token is key `own`, or none of its keys."""
+    key_G, key_heads = jax.random.split(rng_key)
+    factors = draw_gram(key_G, networks, *gram_fixed, *gram_numbers)
+    G_ii = one_token.total(factors[0][own or 0] ** 2)
+    L = factors[0][1:] if own is None and len(factors) == 1 else factors[-1]
+    return one_token.from_factors(key_heads, networks, identity, two, heads, G_ii, L)

@@ -178,13 +178,12 @@ class Law(sampling.Sampled):
         """The law given the inputs of these networks: they are fixed, so it is the law itself."""
         return self
 
-    def draw_variances(self, rng_key: Array, networks: int, token: int, keys: np.ndarray, heads: Any) -> Array:
-        """Conditional variances of one token that sees these keys, one a network."""
+    def variances_of(self, token: int, keys: np.ndarray, heads: Any, networks: int) -> sampling.Recipe:
+        """The recipe for conditional variances of one token that sees these keys."""
         from hierattn import one_token  # builds on this file
 
         L_q, L_k = (jnp.asarray(L, self.dtype) for L in (self.L_q[token], self.L_k[keys]))
-        identity = self.layer.score_function == "identity"
-        return one_token.from_factors(rng_key, heads, jnp.sum(L_q**2), L_k[..., None], identity, networks)
+        return one_token.given_factors(heads, jnp.sum(L_q**2), L_k[..., None], self.layer.score_function == "identity")
 
     def sample_given(self, rng_key: Array, p: Any, coordinates: int = 1) -> Float[Array, "network q coordinate"]:
         """Outputs of networks whose scores p (network, head, query, key) are given; with `sample_scores`, `sample` itself."""

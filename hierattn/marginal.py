@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 BATCHES = 16  # of drawn networks
 BIN = 1 / 512  # width of bins in log v for drawn variances
+AT_ONCE = 2**15  # drawn variances put into bins at once
 LOWEST, HIGHEST = -80, 60  # log v that bins can hold
 
 
@@ -178,9 +179,10 @@ def from_draws(
     seen = 0
     with jax.enable_x64(False):
         for v in one_token.stream(law, jax.random.key(seed), size * batches, token):
-            drawn = np.asarray(v, float)
+            drawn = np.asarray(v)
             for batch, part in _batches_of(seen, drawn, size):
-                _count(bins[batch], part)
+                for few in np.array_split(part, -(-len(part) // AT_ONCE)):
+                    _count(bins[batch], few.astype(float))
             seen += len(drawn)
             if advance is not None:
                 advance(len(drawn))

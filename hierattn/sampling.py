@@ -6,7 +6,7 @@ for, memory does not grow with their number, and nothing is compiled again for a
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -34,6 +34,14 @@ class Networks(NamedTuple):
     y: Float[Array, "network q coordinate"]
 
 
+class Recipe(NamedTuple):
+    """How something is drawn for many networks: draw(rng_key, networks, *fixed, *numbers), compiled once for all numbers."""
+
+    draw: Callable
+    fixed: tuple
+    numbers: tuple
+
+
 class Sampled:
     """A law of networks that can be drawn from: a layer, its (queries, keys), a dtype, and inputs, fixed or random."""
 
@@ -53,8 +61,8 @@ class Sampled:
         """The law given the inputs of these networks."""
         raise NotImplementedError
 
-    def draw_variances(self, rng_key: Array, networks: int, token: int, keys: np.ndarray, heads: Any) -> Array:
-        """Conditional variances of one token that sees these keys, one a network."""
+    def variances_of(self, token: int, keys: np.ndarray, heads: Any, networks: int) -> Recipe:
+        """The recipe for conditional variances of one token that sees these keys, networks at a time."""
         raise NotImplementedError
 
     def sample(self, rng_key: Array, networks: int, coordinates: int = 1) -> Float[Array, "network q coordinate"]:
@@ -85,6 +93,12 @@ class Sampled:
 
         check_draws(self, rng_key, 1, networks=networks)
         return jnp.concatenate(list(one_token.stream(self, rng_key, networks, token)))
+
+
+@partial(jax.jit, static_argnames=("networks", "draw", "fixed"))
+def follow(rng_key: Array, networks: int, draw: Callable, fixed: tuple, numbers: tuple) -> Any:
+    """What a recipe gives."""
+    return draw(rng_key, networks, *fixed, *numbers)
 
 
 def draw_networks(

@@ -1,11 +1,14 @@
 """Random factors of finite head dimensions: chi-squares and Bartlett's factor of a Wishart matrix, exact and whole-array."""
 
+import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+
+FOLD = 16  # entries that share what is proposed after the first round
 
 
 def chi_square(
@@ -15,28 +18,38 @@ def chi_square(
 
     That there are at least two of them saves work; of a concrete df it is seen, of an abstract one it must be said.
 
-    Marsaglia and Tsang (2000) on whole arrays: a round proposes for all entries at once and fills those still open, until
-    none is. JAX's own gamma works entry by entry and is many times slower (analysis/benchmarks/chi_square.py).
+    Marsaglia and Tsang (2000) on whole arrays: the first round proposes for all entries at once, later ones for one open entry
+    in every `FOLD`, until none is. JAX's own gamma works entry by entry and is many times slower
+    (analysis/benchmarks/chi_square.py).
     """
-    dtype, boosted = df.dtype, df < 2  # below two degrees of freedom: draw with two more, then shrink
+    boosted = df < 2  # below two degrees of freedom: draw with two more, then shrink
     none_boosted = at_least_two or (isinstance(df, np.ndarray) and not boosted.any())
-    d = jnp.broadcast_to(df / 2 + boosted, shape) - 1 / 3
-    c = 1 / jnp.sqrt(9 * d)
+    fold = math.gcd(math.prod(shape), FOLD)
+    d = jnp.broadcast_to(df / 2 + boosted, shape).reshape(fold, -1) - 1 / 3
 
-    def propose(state: tuple) -> tuple:
+    def propose(key: Array, d: Array) -> Array:
+        """Gamma draws, zero where they are not accepted."""
+        key_x, key_u = jax.random.split(key)
+        x = jax.random.normal(key_x, d.shape, d.dtype)
+        v = jnp.maximum(1 + x / jnp.sqrt(9 * d), 0) ** 3
+        log_u = jnp.log1p(-jax.random.uniform(key_u, d.shape, d.dtype))
+        return jnp.where(log_u < x**2 / 2 + d * (1 - v + jnp.log(v)), d * v, 0)
+
+    def fill(state: tuple) -> tuple:
+        """Propose again for the first entry that is open of every `fold`."""
         key, gamma = state
-        key, key_x, key_u = jax.random.split(key, 3)
-        x = jax.random.normal(key_x, shape, dtype)
-        v = jnp.maximum(1 + c * x, 0) ** 3
-        log_u = jnp.log1p(-jax.random.uniform(key_u, shape, dtype))
-        accepted = log_u < x**2 / 2 + d * (1 - v + jnp.log(v))
-        return key, jnp.where((gamma == 0) & accepted, d * v, gamma)
+        key, key_again = jax.random.split(key)
+        chosen = jnp.argmax(gamma == 0, axis=0)
+        again = propose(key_again, jnp.take_along_axis(d, chosen[None], axis=0)[0])
+        here = (jnp.arange(fold)[:, None] == chosen) & (gamma == 0)
+        return key, jnp.where(here, again, gamma)
 
-    key, key_boost = jax.random.split(rng_key)
-    gamma = jax.lax.while_loop(lambda state: (state[1] == 0).any(), propose, (key, jnp.zeros(shape, dtype)))[1]
+    key, key_first, key_boost = jax.random.split(rng_key, 3)
+    state = key, propose(key_first, d)
+    gamma = jax.lax.while_loop(lambda state: (state[1] == 0).any(), fill, state)[1].reshape(shape)
     if none_boosted:
         return 2 * gamma
-    shrink = jnp.exp(jnp.log1p(-jax.random.uniform(key_boost, shape, dtype)) / (df / 2))
+    shrink = jnp.exp(jnp.log1p(-jax.random.uniform(key_boost, shape, df.dtype)) / (df / 2))
     return 2 * gamma * jnp.where(boosted, shrink, 1)
 
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hierattn import Architecture, InputError, Law, collapsed, network, rotary_frequencies, sampling
+from hierattn import Architecture, InputError, Law, collapsed, network, one_token, rotary_frequencies, sampling
 from hierattn.collapsed import FiniteWidth, given_inputs, gram_factors
 from hierattn.inputs import RandomInputs
 from tests.statistics import same_distribution, same_joint_law
@@ -149,12 +149,17 @@ def test_equal_laws_compile_once_for_any_number_of_networks():
     assert [stage._cache_size() for stage in stages] == [1, 1, 1]
 
 
-def test_other_widths_need_no_other_code_for_gram_matrices():
-    for stage, activation in [(collapsed._linear_factors, "clip"), (collapsed._streamed_factors, "relu")]:
-        stage.clear_cache()
-        for width in (2**18, 2**19):
-            gram_factors(KEY, RandomInputs(width, activation=activation), (4,), 8)
-        assert stage._cache_size() == 1
+@pytest.mark.parametrize("activation", ["clip", "relu"])
+def test_other_widths_need_no_other_code(activation):
+    sampling.follow.clear_cache()
+    one_token.draw_chunks.clear_cache()
+    for width in (2**14, 2**15):
+        gram_factors(KEY, RandomInputs(width, activation=activation), (4,), 8)
+    assert sampling.follow._cache_size() == 1
+    for width, head_dim, networks in [(32, None, 10), (64, 16, 20)]:
+        layer = Architecture(heads=2, head_dim=head_dim, sigma_q=networks)
+        FiniteWidth(layer, RandomInputs(width, activation=activation)).sample_variances(KEY, networks)
+    assert one_token.draw_chunks._cache_size() == 1
 
 
 def test_draws_do_not_depend_on_how_many_are_asked_for(monkeypatch):

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from hierattn import Architecture, InputError, Law, kernels, network, one_token, rotary_frequencies
+from hierattn import Architecture, InputError, Law, collapsed, kernels, network, one_token, rotary_frequencies
 from hierattn.collapsed import FiniteWidth
 from hierattn.inputs import RandomInputs
 from tests.statistics import SIGMAS, mean_agrees, same_distribution, same_means
@@ -14,7 +14,7 @@ NETWORKS = 50_000
 HEADS = Architecture(heads=2, sigma_q=1.5)
 BLIND = ~np.eye(4, dtype=bool)  # a token may not look at its own key
 BIAS = np.random.default_rng(0).normal(size=(2, 4, 4))
-FACTORS, WIDE = "from_factors", "from_wide_inputs"
+FACTORS, WIDE = "gram_recipe", "wide_inputs"
 CASES = {  # layer, inputs, token, route
     "clip": (HEADS, RandomInputs(8), 0, WIDE),
     "relu": (HEADS, RandomInputs(8, activation="relu"), 3, FACTORS),
@@ -70,7 +70,7 @@ def same_variances(v, w):
 def test_shortcuts_against_explicit_weights(monkeypatch, name):
     """50,000 draws a side, by the route the case is about; a score scale off by a third is seen in all of them."""
     layer, inputs, token, route = CASES[name]
-    monkeypatch.setattr(one_token, FACTORS if route == WIDE else WIDE, None)
+    monkeypatch.setattr(*((collapsed, FACTORS) if route == WIDE else (one_token, WIDE)), None)
     v = FiniteWidth(layer, inputs).sample_variances(KEY, NETWORKS, token)
     assert v.shape == (NETWORKS,)
     explicit = explicit_variances(layer, inputs, token)
@@ -135,12 +135,17 @@ def test_outputs_of_explicit_networks_are_mixtures_over_v():
 
 @pytest.mark.parametrize("inputs", [RandomInputs(16), RandomInputs(16, activation="relu")], ids=["clip", "relu"])
 def test_draws_do_not_depend_on_how_many_are_asked_for(monkeypatch, inputs):
+    """Nor on how many chunks are drawn in one call, here of 16 networks."""
     monkeypatch.setattr(one_token, "CHUNK", 256)
+    monkeypatch.setattr(one_token, "CHUNKS", 2)
     law = FiniteWidth(HEADS, inputs)
     many = law.sample_variances(KEY, 50)
     assert len(np.unique(many)) == 50
     np.testing.assert_array_equal(many[:19], law.sample_variances(KEY, 19))
-    assert [len(part) for part in one_token.stream(law, KEY, 50)] == [16, 16, 16, 2]
+    assert [len(part) for part in one_token.stream(law, KEY, 50)] == [32, 18]
+    monkeypatch.setattr(one_token, "CHUNKS", 3)
+    assert [len(part) for part in one_token.stream(law, KEY, 50)] == [48, 2]
+    np.testing.assert_array_equal(many, law.sample_variances(KEY, 50))
 
 
 def test_a_single_key_leaves_the_values_alone():
