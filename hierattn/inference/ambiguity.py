@@ -21,8 +21,7 @@ def reasons(
 ) -> list[dict[str, Any]]:
     """Modes of the posterior, if there is more than one or a twin of the one; or that score_scale does not matter."""
     if likelihood.flat:
-        message = "outputs have the same distribution for every score_scale, up to their scale: its posterior is its prior"
-        return [{"code": "unidentified", "message": message, "numbers": {"parameter": "score_scale"}}]
+        return [unidentified()]
     marginal = density.sum(axis=1)
     places, cuts = peaks(marginal)
     found, why = _modes(likelihood, x, s, density, places, cuts), "the posterior has more than one mode"
@@ -30,12 +29,24 @@ def reasons(
         places, cuts = _twins(likelihood, laws, data, x, int(marginal.argmax()))
         found = _modes(likelihood, x, s, density, places, cuts)
         why = "the networks are too few to tell laws apart that are nearly the same"
+    return two_modes(found, why)
+
+
+def two_modes(modes: list[tuple[float, float, float]], why: str) -> list[dict[str, Any]]:
+    """The reason that names modes (score_scale, value_scale, mass), if more than one carries mass."""
+    found = [tuple(map(float, mode)) for mode in modes if mode[2] >= LEAST_MASS]
     if len(found) < 2:
         return []
     settings = " or ".join(f"({q:.3g}, {o:.3g}) with probability {mass:.2g}" for q, o, mass in found)
     message = f"{why}: (score_scale, value_scale) is near {settings}; observe more tokens to tell"
     numbers = dict(zip(("score_scale", "value_scale", "mass"), map(list, zip(*found, strict=True)), strict=True))
     return [{"code": "two_modes", "message": message, "numbers": numbers}]
+
+
+def unidentified() -> dict[str, Any]:
+    """The reason that score_scale does not matter."""
+    message = "outputs have the same distribution for every score_scale, up to their scale: what is said of it is the prior"
+    return {"code": "unidentified", "message": message, "numbers": {"parameter": "score_scale"}}
 
 
 def peaks(height: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
