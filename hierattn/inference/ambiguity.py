@@ -4,6 +4,7 @@ A twin is another score_scale whose law is all but the same: a second maximum of
 the mode are expected to have. Few networks leave one broad hump over both, and are told so as well.
 """
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -45,8 +46,8 @@ def two_modes(modes: list[tuple[float, float, float]], why: str) -> list[dict[st
 
 def unidentified() -> dict[str, Any]:
     """The reason that score_scale does not matter."""
-    message = "outputs have the same distribution for every score_scale, up to their scale: what is said of it is the prior"
-    return {"code": "unidentified", "message": message, "numbers": {"parameter": "score_scale"}}
+    message = "score_scale is not identified: outputs have the same distribution for all of its values, up to their scale"
+    return {"code": "unidentified", "message": message, "numbers": {}}
 
 
 def peaks(height: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -54,7 +55,7 @@ def peaks(height: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     filled = np.concatenate([[0.0], height, [0.0]])
     places = np.flatnonzero((filled[1:-1] >= filled[:-2]) & (filled[1:-1] > filled[2:]))
     while True:
-        cuts = np.array([a + np.argmin(height[a:b]) for a, b in zip(places, places[1:], strict=False)], int)
+        cuts = np.array([a + np.argmin(height[a:b]) for a, b in pairwise(places)], int)
         lower = np.minimum(height[places[:-1]], height[places[1:]])
         shallow = height[cuts] - SHALLOW * lower
         if not len(cuts) or shallow.max() < 0:

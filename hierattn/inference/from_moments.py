@@ -1,9 +1,9 @@
 """Instant estimates of both scales from the first two moments of S = Y Y', with bootstrap errors over networks.
 
-Five ratios of means over networks do not depend on value_scale: f_2 / f_1, and f_1^2, f_1 f_2, f_2^2 and sum_ij S~_ij^2 over the
-square of f_1's mean (`moment_table`). What they are expected to be is tabulated over score_scale; the estimate is where they
-come closest to the observed ones, by least squares weighted with the ratios' own covariance; value_scale follows from f_1. All
-of it is repeated for networks drawn with replacement.
+Five ratios of means over networks do not depend on value_scale: f_2 / f_1, and f_1^2, f_1 f_2, f_2^2 and sum_ij S~_ij^2 over
+the square of f_1's mean (`moment_table`). What they are expected to be is tabulated over score_scale; the estimate is where
+they come closest to the observed ones, by least squares weighted with the ratios' own covariance; value_scale follows from f_1.
+All of it is repeated for networks drawn with replacement.
 """
 
 from typing import Any
@@ -30,7 +30,7 @@ def by_moments(problem: Problem, seed: int, chains: int = 4, draws: int = 1000) 
     """Bootstrap replicates of estimates of score_scale and value_scale: no posterior, but near one for many networks.
 
     Where two score scales explain the moments equally well a replicate takes one of them, with the prior's odds.
-    statistics: `distance`, between expected and observed ratios in squared standard errors.
+    statistics: `lp`, minus half the distance between expected and observed ratios in squared standard errors.
     """
     _check(problem)
     scale, prior = problem.observations.scale, problem.prior["score_scale"]
@@ -59,7 +59,7 @@ def by_moments(problem: Problem, seed: int, chains: int = 4, draws: int = 1000) 
         reasons += _modes(x, profile, found[1:], o[0] * np.exp((log_f(found[0]) - log_f(x)) / 2)) + _ends(found[1:], x)
     shape = (chains, draws)
     posterior = {"score_scale": q[1:].reshape(shape), "value_scale": o[1:].reshape(shape)}
-    return Posterior(posterior, {"distance": distance[1:].reshape(shape)}, "moments", reasons=tuple(reasons))
+    return Posterior(posterior, {"lp": -distance[1:].reshape(shape) / 2}, "moments", reasons=tuple(reasons))
 
 
 def _check(problem: Problem) -> None:
@@ -139,7 +139,8 @@ def closest(
 
 def _bootstrap(networks: int, q: float, o: float) -> dict[str, Any]:
     message = f"estimates from moments, {networks} networks drawn with replacement again and again: draws are not a posterior"
-    return {"code": "bootstrap", "message": message, "numbers": {"networks": networks, "score_scale": q, "value_scale": o}}
+    numbers = {"networks": networks, "score_scale": float(q), "value_scale": float(o)}
+    return {"code": "bootstrap", "message": message, "numbers": numbers}
 
 
 def _modes(x: np.ndarray, profile: np.ndarray, found: np.ndarray, value_scale: np.ndarray) -> list[dict[str, Any]]:

@@ -29,7 +29,7 @@ WIDEST = 200.0  # of a range of s
 def one_token(problem: Problem, seed: int, chains: int = 4, draws: int = 1000) -> Posterior:
     """Independent draws of score_scale and value_scale given the outputs of one token.
 
-    statistics: `log_density`, that of (log score_scale, log value_scale) given the outputs, up to a constant.
+    statistics: `lp`, the log density of (log score_scale, log value_scale) given the outputs, up to a constant.
     """
     t, n = _checked(problem)
     range_q = priors.span(problem.prior["score_scale"], "score_scale")
@@ -45,11 +45,11 @@ def one_token(problem: Problem, seed: int, chains: int = 4, draws: int = 1000) -
     s_drawn = _draw(s, np.exp(rows - rows.max(axis=1, keepdims=True)), rng.random(number))
     order = rng.permutation(number).reshape(chains, draws)
     drawn = {"score_scale": np.exp(log_q), "value_scale": np.exp(likelihood.log_o(log_q, s_drawn))}
-    statistics = {"log_density": _log_posterior(problem, likelihood, log_q, s_drawn)}
+    statistics = {"lp": _log_posterior(problem, likelihood, log_q, s_drawn)}
     return Posterior(
         {name: values[order] for name, values in drawn.items()},
         {name: values[order] for name, values in statistics.items()},
-        "grid",
+        "marginal",
         reasons=(*ambiguity.reasons(likelihood, laws, data, x, s, density[0]), _accuracy(likelihood, x, s, density)),
     )
 
@@ -90,7 +90,7 @@ def _located(problem: Problem, laws: Table, data: Squares, range_q: tuple[float,
     box = np.array([range_q, data.range_s(NEGLIGIBLE)])
     likelihood = surface(laws, data, *box[1])
     while np.ptp(box[1]) < WIDEST:
-        x, s = (np.linspace(*ends, points) for ends, points in zip(box, COARSE, strict=True))
+        x, s = _axes(box, COARSE)
         value = _log_posterior(problem, likelihood, x, s, grid=True)
         near = np.argwhere(value + _largest_step(value) > value.max() - NEGLIGIBLE)
         if not len(near):  # the prior excludes all of it
@@ -124,7 +124,7 @@ def _largest_step(value: np.ndarray) -> np.ndarray:
 
 def _fine(log_posterior: Any, box: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Axes of a grid over the box with PER_SD points in the narrowest mode's standard deviation, from its curvature."""
-    axes = [np.linspace(*ends, points) for ends, points in zip(box, COARSE, strict=True)]
+    axes = _axes(box, COARSE)
     value = log_posterior(*axes)
     high = value + _largest_step(value) > value.max() - 2
     points = np.empty(2)
@@ -134,7 +134,12 @@ def _fine(log_posterior: Any, box: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         sharpest = np.sqrt(np.nanmax(curvature, initial=0, where=np.isfinite(curvature)))
         points[axis] = max(PER_SD * sharpest * (len(grid) - 1), FEWEST)
     points *= min(1, np.sqrt(MOST / points.prod()))
-    return np.linspace(*box[0], 2 * int(points[0] / 2) + 1), np.linspace(*box[1], 2 * int(points[1] / 2) + 1)
+    return _axes(box, 2 * (points / 2).astype(int) + 1)
+
+
+def _axes(box: np.ndarray, points: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Of a grid with so many points either way."""
+    return np.linspace(box[0, 0], box[0, 1], int(points[0])), np.linspace(box[1, 0], box[1, 1], int(points[1]))
 
 
 def _draw(grid: np.ndarray, density: Float[np.ndarray, "_ G"], u: Float[np.ndarray, " R"]) -> Float[np.ndarray, " R"]:

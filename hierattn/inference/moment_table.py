@@ -11,7 +11,7 @@ head_dim the values' Wishart matrix is integrated out by hand.
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -38,12 +38,12 @@ class Directions(NamedTuple):
 
 
 class Averages(NamedTuple):
-    """Of Sigma over networks, for value_scale 1, score scales first: E[Sigma~], E[g_a], E[g_a g_b], E[T_ab]."""
+    """Of Sigma over networks, for value_scale 1: E[Sigma~] (q, r, r), E[g_a] (q, 2), E[g_a g_b] and E[T_ab] (q, 2, 2)."""
 
-    Sigma: Float[Array | np.ndarray, "q r r"]
-    g: Float[Array | np.ndarray, "q 2"]
-    gg: Float[Array | np.ndarray, "q 2 2"]
-    T: Float[Array | np.ndarray, "q 2 2"]
+    Sigma: Any
+    g: Any
+    gg: Any
+    T: Any
 
 
 def features(S: Float[np.ndarray, "network t t"], at: Directions) -> Float[np.ndarray, "network 6"]:

@@ -2,8 +2,8 @@
 
     L(q, s) = sum_m F_q(log t_m - s) - n s / 2
 
-with F_q of `variances`. Sums of squares t are shared out to a lattice by Lagrange's cubic, which leaves sums of smooth functions
-as they are: any number of networks costs the same. L is summed up at lattice points (log q, s) and interpolated in between.
+with F_q of `variances`. Sums of squares t are shared out to a lattice by Lagrange's cubic, which leaves sums of smooth
+functions as they are: any number of networks costs the same. L is summed up at lattice points (log q, s) and interpolated.
 """
 
 from typing import Any, NamedTuple

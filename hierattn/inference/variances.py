@@ -1,10 +1,10 @@
 """One token's likelihood with the scores integrated out, as a function of both scales.
 
-    p(t | q, o) = E[(2 pi o^2 v)^{-n/2} exp(-t / (2 o^2 v))],    v ~ the law of the token's conditional variance at score_scale q
+    p(t | q, o) = E[(2 pi o^2 v)^{-n/2} exp(-t / (2 o^2 v))],    v ~ the token's conditional variance at score_scale q
 
-for the sum of squares t of n coordinates (THEORY section 4). The law of v is found on a lattice in log q from fixed quasi-random
-scores, whatever the data, and kept. Parameters are q and the total variance omega^2 = o^2 E[v | q], which hardly depend on each
-other: the likelihood is F_q(log t - 2 log omega) - n log omega, smooth in all its arguments, so that lattices suffice.
+for the sum of squares t of n coordinates (THEORY section 4). The law of v is found on a lattice in log q from fixed quasi-
+random scores, whatever the data, and kept. Parameters are q and the total variance omega^2 = o^2 E[v | q], which hardly depend
+on each other: the likelihood is F_q(log t - 2 log omega) - n log omega, smooth in all its arguments, so that lattices suffice.
 Scores come in two independent halves, whose disagreement tells the error.
 """
 
