@@ -1,7 +1,5 @@
 """The commands that fit and calibrate: parsing and printing only. Heavy imports wait until a command runs."""
 
-import os
-import sys
 import time
 from enum import StrEnum
 from pathlib import Path
@@ -23,10 +21,7 @@ def build_run(
     method: Annotated[FitMethod, typer.Option(help="How to fit.")] = FitMethod.auto,
     chains: Chains = 4,
 ) -> dict[str, Any]:
-    """How to fit. Chains of NUTS run side by side only if JAX knows of as many devices when it starts."""
-    if "jax" not in sys.modules and (method == FitMethod.nuts or model != "limit_law"):
-        flags = os.environ.get("XLA_FLAGS", "")
-        os.environ["XLA_FLAGS"] = f"{flags} --xla_force_host_platform_device_count={chains}".strip()
+    """How to fit."""
     return {"model": model, "method": method.value, "chains": chains}
 
 

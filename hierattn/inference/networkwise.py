@@ -11,9 +11,7 @@ Every move leaves the posterior as it is. Interwoven, they mix where each alone 
 turns (E, momentum) exactly under the Gaussian prior and kicks with the likelihood's gradient.
 """
 
-import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -25,6 +23,7 @@ from jaxtyping import Array, Float
 from hierattn.errors import unusable
 from hierattn.inference.checkpoints import Checkpoint, in_chunks
 from hierattn.inference.likelihood import Data, Terms, covariance, log_likelihood, terms, terms_and_gradient
+from hierattn.inference.threads import in_threads
 
 ORBITS = (1.0, 0.6, 0.3)  # powers a
 TARGET, TARGET_ORBIT = 0.9, 0.35  # acceptance rates that step sizes are tuned to; at 0.8 five times more trajectories diverge
@@ -240,23 +239,11 @@ def leaps_for(states: State) -> int:
     return int(np.clip(round(TURN / step), FEWEST, MOST))
 
 
-def run_chains(run_group: Callable, states: State, rng_keys: Array, threads: int) -> tuple[State, Draws]:
-    """`run` for all chains, GROUP of them at a time, by threads: JAX works outside Python's lock.
-
-    Groups do not depend on the number of threads, so neither do the draws.
-    """
+def run_chains(run_group: Callable, states: State, rng_keys: Array, compiled: bool) -> tuple[State, Draws]:
+    """`run` for all chains, GROUP of them at a time. Groups do not depend on the number of threads, so neither do the draws."""
     groups = [np.arange(first, min(first + GROUP, len(rng_keys))) for first in range(0, len(rng_keys), GROUP)]
-
-    def of(group: np.ndarray) -> Any:
-        with jax.enable_x64(True):
-            return jax.block_until_ready(run_group(*jax.tree.map(lambda x: x[group], (states, rng_keys))))
-
-    if threads == 1:
-        found = [of(group) for group in groups]
-    else:
-        with ThreadPoolExecutor(threads) as pool:
-            found = list(pool.map(of, groups))
-    return jax.tree.map(lambda *x: jnp.concatenate(x), *found)
+    of = lambda group: run_group(*jax.tree.map(lambda x: x[group], (states, rng_keys)))  # noqa: E731
+    return jax.tree.map(lambda *x: jnp.concatenate(x), *in_threads(of, groups, compiled))
 
 
 def sample(
@@ -270,7 +257,6 @@ def sample(
     advance: Callable[[int], Any] = lambda sweeps: None,
 ) -> Draws:
     """Draws (chain, sweep) after warm-up, until they are `enough`."""
-    threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     keys = jax.vmap(partial(jax.random.fold_in, jax.random.key(seed)))(jnp.arange(chains))
     states = starts(data, prior, seed, keys, softmax)
     of_a_chunk = chains * RECORDS * data.S.size
@@ -280,7 +266,7 @@ def sample(
         states, leaps = jax.tree.map(jnp.asarray, carry)
         adapting = k < WARM_UP
         run_group = partial(run, data, prior, leaps=leaps, adapting=jnp.asarray(adapting), records=RECORDS, softmax=softmax)
-        states, draws = run_chains(run_group, states, keys, 1 if k == 0 else threads)  # the first chunk compiles
+        states, draws = run_chains(run_group, states, keys, compiled=k > 0)
         leaps = jnp.asarray(leaps_for(states)) if adapting else leaps
         advance(RECORDS * SIGMA_EVERY)
         if adapting:

@@ -6,17 +6,20 @@ from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 from numpyro.handlers import seed as seeded
 from numpyro.handlers import trace
-from numpyro.infer import MCMC, NUTS, init_to_value
+from numpyro.infer import NUTS, init_to_value
 
 from hierattn.errors import unusable
 from hierattn.inference.checkpoints import Checkpoint, in_chunks
 from hierattn.inference.problem import Problem
+from hierattn.inference.threads import in_threads
 from hierattn.modelling import reduced
 
-WARM_UP, CHUNK = 500, 100
+WARM_UP, CHUNK = 5, 100  # chunks of adaptation, and draws of a chunk
 NEEDED = ("outputs", "networks", "coordinates")  # arguments of every model
 STATISTICS = {
     "diverging": "diverging",
@@ -86,44 +89,41 @@ def sample(
     checkpoint: Checkpoint | None = None,
     advance: Callable[[int], Any] = lambda draws: None,
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Draws (chain, draw, ...) of the parameters and statistics of the sampler, until they are enough."""
+    """Draws (chain, draw, ...) of the parameters and statistics of the sampler, until they are enough.
+
+    One chain's chunk is compiled once, warm-up included, and chains are shared among threads.
+    """
     kwargs = arguments(problem, width, observed=True)
     parameters, _ = sites(problem, kwargs)
-    places = {"score_scale": 1.0, "value_scale": problem.observations.scale}
-    admitted = {name: x for name, x in places.items() if name in problem.prior and problem.prior[name].support(x)}
-    kernel = NUTS(problem.model.model, init_strategy=init_to_value(values=admitted))
-    parallel = jax.local_device_count() >= chains
-    method = "parallel" if parallel else "sequential"
-    mcmc = MCMC(kernel, num_warmup=WARM_UP, num_samples=CHUNK, num_chains=chains, chain_method=method, progress_bar=False)
-    keys = jax.random.PRNGKey(seed)
+    place = {"score_scale": 1.0, "value_scale": problem.observations.scale}
+    kernel = NUTS(problem.model.model, init_strategy=init_to_value(values={k: v for k, v in place.items() if k in parameters}))
+    keys = jax.vmap(partial(jax.random.fold_in, jax.random.PRNGKey(seed)))(jnp.arange(chains))
+    states = [kernel.init(key, WARM_UP * CHUNK, None, (), kwargs) for key in keys]
 
-    def step(state: Any, k: int) -> tuple[Any, dict[str, np.ndarray]]:
-        mcmc.post_warmup_state = state if k else None
-        key = jax.tree.map(jax.numpy.asarray, state).rng_key if k else keys
-        try:
-            mcmc.run(key, **kwargs, extra_fields=tuple(STATISTICS))
-        except RuntimeError as error:  # NumPyro's words for it are "Cannot find valid initial parameters"
-            if k or "valid initial parameters" not in str(error):
-                raise
-            got = "none where it starts"
-            raise unusable("model", "a finite density of the outputs", got, "are kernel, heads and prior right?") from None
-        drawn = {name: x for name, x in mcmc.get_samples(group_by_chain=True).items() if name in parameters}
-        statistics = {f"statistic_{name}": x for name, x in mcmc.get_extra_fields(group_by_chain=True).items()}
-        advance(CHUNK + (0 if k else WARM_UP))
-        return mcmc.last_state, jax.tree.map(np.asarray, drawn | statistics)
+    @jax.jit
+    def run(state: Any) -> tuple[Any, dict[str, Array]]:
+        def one(state: Any, _: None) -> tuple[Any, tuple]:
+            state = kernel.sample(state, (), kwargs)
+            values = kernel.postprocess_fn((), kwargs)(state.z)
+            kept = {name: values[name] for name in parameters}
+            return state, kept | {f"statistic_{name}": getattr(state, name) for name in STATISTICS}
 
-    like = partial(_initial_state, kernel, chains, kwargs)
-    for done in in_chunks(step, like() if checkpoint is not None else None, checkpoint):
-        joined = {name: np.concatenate([part[name] for part in done], axis=1) for name in done[0]}
+        return jax.lax.scan(one, state, length=CHUNK)
+
+    def step(states: list, k: int) -> tuple[list, dict[str, np.ndarray]]:
+        found = in_threads(run, jax.tree.map(jnp.asarray, states), compiled=k > 0)
+        advance(CHUNK)
+        draws = jax.tree.map(lambda *x: np.stack([np.asarray(a) for a in x]), *(draws for _, draws in found))
+        return [state for state, _ in found], draws if k >= WARM_UP else {}
+
+    for done in in_chunks(step, states, checkpoint):
+        sampled = done[WARM_UP:]
+        if not sampled:
+            continue
+        joined = {name: np.concatenate([part[name] for part in sampled], axis=1) for name in sampled[0]}
         statistics = {STATISTICS[name.removeprefix("statistic_")]: x for name, x in joined.items() if "statistic_" in name}
         statistics["lp"] = -statistics["lp"]
         draws = {name: x for name, x in joined.items() if "statistic_" not in name}
         if enough(draws, statistics):
             return draws, statistics
     raise AssertionError("chunks never end by themselves")
-
-
-def _initial_state(kernel: NUTS, chains: int, kwargs: dict[str, Any]) -> Any:
-    """A state of the right shapes, to be filled from a checkpoint."""
-    keys = jax.random.split(jax.random.PRNGKey(0), chains)
-    return kernel.init(keys, WARM_UP, None, (), kwargs)

@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 from numpyro.infer import Predictive
 
-from hierattn.inference import integrated, nuts
+from hierattn.inference import integrated, latents, nuts
 from hierattn.inference.problem import Posterior, Problem
 from hierattn.inference.verdict import convergence, finite, identification, of_Sigma, reason, summary
 from hierattn.kernels import factor
@@ -34,7 +34,7 @@ def assemble(problem: Problem, found: Posterior, why: str, seed: int, width: int
         groups["conditional_predictive"] = dataset({"y": conditional(found.Sigma, y.shape[-1], seed + 3)})
     groups["log_prior"] = dataset(log_prior(problem, found.draws))
     if log_likelihood:
-        value, error, lacking = likelihoods(problem, found, seed + 4)
+        value, error, lacking = likelihoods(problem, found, width, seed + 4)
         reasons += lacking
         if value is not None:
             groups["log_likelihood"] = dataset({"y": value}, {"y": ["network"]})
@@ -137,7 +137,9 @@ def log_prior(problem: Problem, draws: dict[str, np.ndarray]) -> dict[str, np.nd
 
 
 @in_float64
-def likelihoods(problem: Problem, found: Posterior, seed: int) -> tuple[np.ndarray | None, Any, list[dict[str, Any]]]:
+def likelihoods(
+    problem: Problem, found: Posterior, width: int | None, seed: int
+) -> tuple[np.ndarray | None, Any, list[dict[str, Any]]]:
     """Log likelihood (chain, draw, network) with the scores integrated out, its error, and why it is lacking if it is."""
     shape = found.statistics["lp"].shape
     if found.method == "marginal":
@@ -153,7 +155,11 @@ def likelihoods(problem: Problem, found: Posterior, seed: int) -> tuple[np.ndarr
             rank = problem.observations.coordinates * problem.data().S.shape[0]
             value = result.value - rank * np.log(problem.observations.scale)
             return value.reshape(*shape, -1), result.error, []
-    message = "log likelihoods with the scores integrated out were not computed for this model and number of networks"
+    if found.method == "nuts":
+        general = latents.integrated_likelihood(problem, found.draws, width, seed)
+        if general is not None:
+            return general.value.reshape(*shape, -1), general.error, []
+    message = "log likelihoods with the scores integrated out were not computed: too many networks, or no posterior"
     return None, None, [reason("no_log_likelihood", message)]
 
 
