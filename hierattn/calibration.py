@@ -47,12 +47,12 @@ def replicates(
     truth: dict[str, float] | None = None,
     seed: int = 0,
     method: str = "auto",
-    mutate: Callable[[np.ndarray, np.random.Generator], np.ndarray] = lambda outputs, rng: outputs,
+    draw: Callable[..., np.ndarray] | None = None,
 ) -> Iterator[Replicate]:
     """Fits to `number` data sets of this design, one after the other.
 
     truth   parameters to use in all of them instead of draws from the prior (coverage then, not calibration)
-    mutate  a change of the outputs that calibration should notice
+    draw    outputs drawn in another way than `draw_outputs`, which calibration should notice
     """
     model = lookup("limit_law" if layer.head_dim is None else "finite_head_dim")
     prior = model.priors() | (prior or {})
@@ -62,8 +62,8 @@ def replicates(
         keys = jax.random.split(key_truth, len(PARAMETERS))
         drawn = {name: float(prior[name].sample(key)) for name, key in zip(PARAMETERS, keys, strict=True)}
         known = drawn | (truth or {})
-        outputs = _outputs(layer, K, known, key_data, networks, coordinates)[:, tokens or slice(None)]
-        obs = Observations(mutate(outputs, rng), kernel=K, tokens=tokens, heads=layer.heads)
+        outputs = (draw or draw_outputs)(layer, K, known, key_data, networks, coordinates)[:, tokens or slice(None)]
+        obs = Observations(outputs, kernel=K, tokens=tokens, heads=layer.heads)
         problem = pose(obs, layer, model, prior)
         found = route(problem, choose_method(problem, method)[0], seed + r, CHAINS)
         draws = {name: independent(x, rng) for name, x in found.draws.items()}
@@ -76,7 +76,7 @@ def replicates(
 
 
 @in_float64
-def _outputs(layer: Architecture, K: Any, known: dict[str, float], rng_key: Any, networks: int, coordinates: int) -> Any:
+def draw_outputs(layer: Architecture, K: Any, known: dict[str, float], rng_key: Any, networks: int, coordinates: int) -> Any:
     """Outputs (network, token, coordinate) of the law with known parameters."""
     law = Law(layer.with_scales(known["score_scale"], known["value_scale"]), K)
     return np.asarray(law.sample(rng_key, networks, coordinates), float)

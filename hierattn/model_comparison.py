@@ -47,7 +47,8 @@ def compare_models(
     import arviz
 
     layer = layer or layer_of(observations)
-    fits, pointwise, reasons, rows = {}, {}, [], []
+    fits, pointwise, reasons = {}, {}, []
+    rows: list[dict[str, Any]] = []
     for name in models:
         try:
             fits[name] = fit(observations, name, layer, width=width, seed=seed, chains=chains)

@@ -102,7 +102,7 @@ def sample(
 
     @jax.jit
     def run(state: Any) -> tuple[Any, dict[str, Array]]:
-        def one(state: Any, _: None) -> tuple[Any, tuple]:
+        def one(state: Any, _: None) -> tuple[Any, dict[str, Array]]:
             state = kernel.sample(state, (), kwargs)
             values = kernel.postprocess_fn((), kwargs)(state.z)
             kept = {name: values[name] for name in parameters}

@@ -1,0 +1,67 @@
+"""Recovery: on data from the law, intervals cover the truth as often as they say, ranks of the truth are uniform, and data that
+do not follow the law are noticed. Designs (networks, tokens, heads, coordinates), one of them observed at one token only;
+parameters are drawn from the prior of the fit, LogNormal(0, 0.5)."""
+
+from functools import partial
+
+import numpy as np
+import numpyro.distributions as dist
+
+from hierattn import Architecture, calibration
+
+SEED = 0
+NAMES = ("likelihood", "networkwise", "verdict", "problem", "grid", "variances", "surface", "priors", "fitting")
+USES = (*(f"hierattn/inference/{name}.py" for name in NAMES), "hierattn/calibration.py")
+DESIGNS = {
+    "(50, 4, 2, 16)": (50, 4, 2, 16, None),
+    "(50, 4, 2, 256)": (50, 4, 2, 256, None),
+    "(20000, 4, 1, 1), one token": (20_000, 4, 1, 1, [0]),
+}
+REPLICATES, MUTANT_REPLICATES = 100, 40
+
+
+def prior() -> dict:
+    """Of both parameters, for data and for fits."""
+    return {name: dist.LogNormal(0.0, 0.5) for name in calibration.PARAMETERS}
+
+
+def case(networks: int, tokens: int, heads: int, coordinates: int, seen: list[int] | None) -> dict:
+    """90 % intervals cover 80 to 98 times in 100, ranks uniform at 1e-3."""
+    layer, K = Architecture(heads=heads), np.eye(tokens)
+    found = calibration.replicates(layer, K, networks, coordinates, REPLICATES, seen, prior(), seed=SEED)
+    record = calibration.summarise(list(found))
+    covered = all(80 <= record[f"{name}_covered_90"] <= 98 for name in calibration.PARAMETERS)
+    uniform = all(value > 1e-3 for name, value in record.items() if name.endswith("p_value"))
+    return {"passed": covered and uniform, **record}
+
+
+def own_scores(layer, K, known, key, networks, coordinates):
+    """Every coordinate with scores of its own."""
+    y = calibration.draw_outputs(layer, K, known, key, networks * coordinates, 1)
+    return np.moveaxis(y.reshape(networks, coordinates, -1), 1, -1)
+
+
+def changed(layer, K, known, key, networks, coordinates, score_scale=1.0, factor=1.0, heads=2):
+    """Another score_scale, another scale of the outputs, or one head in the place of two with the same scores."""
+    known = known | {"score_scale": score_scale * known["score_scale"]}
+    return factor * calibration.draw_outputs(layer.replace(heads=heads), K, known, key, networks, coordinates)
+
+
+MUTANTS = {
+    "score_scale off by 10 %": partial(changed, score_scale=1.1),
+    "1 / sqrt(H) dropped": partial(changed, factor=2**0.5),
+    "heads correlated": partial(changed, heads=1),
+    "coordinates with their own scores": own_scores,
+}
+
+
+def mutant(draw) -> dict:
+    """Data that do not follow the law: ranks are not uniform."""
+    layer = Architecture(heads=2)
+    found = calibration.replicates(layer, np.eye(4), 50, 16, MUTANT_REPLICATES, None, prior(), seed=SEED, draw=draw)
+    record = calibration.summarise(list(found))
+    return {"passed": any(value < 1e-3 for name, value in record.items() if name.endswith("p_value")), **record}
+
+
+CASES = {name: partial(case, *design) for name, design in DESIGNS.items()}
+CASES |= {f"mutant: {name}": partial(mutant, draw) for name, draw in MUTANTS.items()}
