@@ -1,7 +1,9 @@
 """Array shapes in signatures are checked while tests run, and only then."""
 
 import os
+import sys
 
+import pytest
 from jaxtyping import install_import_hook
 
 from tests import shapes
@@ -15,3 +17,18 @@ os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1")  # halv
 CHECKED = ("architecture", "activations", "kernels", "wishart", "sampling", "law", "joint_moments", "moments", "distributions")
 CHECKED += ("inputs", "network", "one_token", "collapsed", "theorem", "mixtures", "token_law")
 install_import_hook([f"hierattn.{name}" for name in CHECKED], f"{shapes.__name__}.check_arrays")
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """A command in this process: exit code, stdout and stderr."""
+    from hierattn import cli
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["hierattn", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            cli.run()
+        captured = capsys.readouterr()
+        return stop.value.code or 0, captured.out, captured.err
+
+    return run
