@@ -9,8 +9,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro.distributions as dist
 from jaxtyping import Array, Float
+from numpyro import distributions as dist  # the whole of it first: ArviZ may have left a lazy module behind
 from numpyro.distributions import constraints
 from numpyro.distributions.transforms import Transform
 

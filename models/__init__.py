@@ -5,6 +5,9 @@ program. In all of them a draw of the outputs is the site `y` under the plates `
 The scales of the layer that a model is given do not matter: they are the parameters `score_scale` and `value_scale`.
 """
 
+# loaded whole before its parts are: ArviZ leaves a lazy module behind, whose parts would be loaded twice
+from numpyro import handlers  # noqa: F401
+
 # names of all axes, for arviz.from_numpyro(..., dims=DIMS)
 DIMS = {
     "y": ["coordinate", "network", "token"],

@@ -2,6 +2,7 @@
 
 import jax
 import pytest
+from numpyro import handlers  # noqa: F401 - before ArviZ, which would leave a lazy module behind
 
 
 @pytest.fixture
