@@ -17,6 +17,7 @@ from hierattn.models import DIMS
 from hierattn.storage import provenance
 
 PREDICTED = 2**22  # numbers in a predictive group
+LIKELIHOODS = 2**24  # numbers in the group of likelihoods: of more draws than that some are left out
 PRIOR_DRAWS = 1000
 SMALL = 16  # tokens up to which kappa is kept
 
@@ -141,24 +142,27 @@ def likelihoods(
     problem: Problem, found: Posterior, width: int | None, seed: int
 ) -> tuple[np.ndarray | None, Any, list[dict[str, Any]]]:
     """Log likelihood (chain, draw, network) with the scores integrated out, its error, and why it is lacking if it is."""
-    shape = found.statistics["lp"].shape
+    networks, scale = problem.observations.networks, problem.observations.scale
+    every = -(-found.statistics["lp"].size * networks // LIKELIHOODS)
+    draws = {name: x[:, ::every] for name, x in found.draws.items()}
+    shape = (*found.statistics["lp"][:, ::every].shape, networks)
     if found.method == "marginal":
         from hierattn.inference.grid import log_likelihood
 
-        flat = (found.draws[name].ravel() for name in ("score_scale", "value_scale"))
-        return np.asarray(log_likelihood(problem, *flat)).reshape(*shape, -1), 0.0, []
+        value = log_likelihood(problem, draws["score_scale"].ravel(), draws["value_scale"].ravel())
+        return np.asarray(value).reshape(shape), 0.0, []
+    result = None
     if found.method == "networkwise":
-        q, o = found.draws["score_scale"].ravel(), found.draws["value_scale"].ravel() / problem.observations.scale
-        softmax = problem.layer.score_function == "softmax"
-        result = integrated.of_limit_law(problem.data(), q, o, seed, softmax)
-        if result is not None and np.all(np.isfinite(result.value)):
-            rank = problem.observations.coordinates * problem.data().S.shape[0]
-            value = result.value - rank * np.log(problem.observations.scale)
-            return value.reshape(*shape, -1), result.error, []
+        data, softmax = problem.data(), problem.layer.score_function == "softmax"
+        result = integrated.of_limit_law(
+            data, draws["score_scale"].ravel(), draws["value_scale"].ravel() / scale, seed, softmax
+        )
+        units = problem.observations.coordinates * data.S.shape[0] * np.log(scale)
+        result = result and result._replace(value=result.value - units)
     if found.method == "nuts":
-        general = latents.integrated_likelihood(problem, found.draws, width, seed)
-        if general is not None:
-            return general.value.reshape(*shape, -1), general.error, []
+        result = latents.integrated_likelihood(problem, draws, width, seed)
+    if result is not None and np.all(np.isfinite(result.value)):
+        return result.value.reshape(shape), result.error, []
     message = "log likelihoods with the scores integrated out were not computed: too many networks, or no posterior"
     return None, None, [reason("no_log_likelihood", message)]
 
