@@ -16,6 +16,7 @@ from jaxtyping import Array, Float
 KEEP = 0.9  # effective share of particles that a step in beta leaves
 LEAPS = 8
 MOST_STEPS = 200
+NOTHING = -1e300  # log likelihood of what has none
 FIRST_STEP, TARGET, LARGEST_STEP = 0.5, 0.75, 1.0
 
 
@@ -29,7 +30,7 @@ class Density(NamedTuple):
 
 
 class Annealed(NamedTuple):
-    """Particles that follow the posterior of each network, log integrated likelihood, and the steps it took."""
+    """Particles that follow the posterior of each network, log integrated likelihood (NaN if not found), the steps it took."""
 
     x: Float[Array, "particle dim network"]
     log_evidence: Float[Array, " network"]
@@ -43,25 +44,25 @@ def anneal(density: Callable[[Array], Density], x: Float[Array, "particle dim ne
     everywhere = jax.vmap(density)
 
     def next_beta(beta: Array, value: Array) -> Array:
-        """As far as KEEP of the particles stay effective, by bisection."""
+        """As far as KEEP of the particles whose likelihood is not zero stay effective, by bisection."""
+        enough = KEEP * jnp.sum(value > NOTHING, axis=0)
 
-        def effective(to: Array) -> Array:
+        def sufficient(to: Array) -> Array:
             w = (to - beta) * value
-            return jnp.exp(2 * logsumexp(w, axis=0) - logsumexp(2 * w, axis=0))
+            return jnp.exp(2 * logsumexp(w, axis=0) - logsumexp(2 * w, axis=0)) >= enough
 
         def halve(_: Any, ends: tuple) -> tuple:
             low, high = ends
             middle = (low + high) / 2
-            enough = effective(middle) >= KEEP * P
-            return jnp.where(enough, middle, low), jnp.where(enough, high, middle)
+            return jnp.where(sufficient(middle), middle, low), jnp.where(sufficient(middle), high, middle)
 
         low, _ = jax.lax.fori_loop(0, 40, halve, (beta, jnp.ones_like(beta)))
-        return jnp.where(effective(jnp.ones_like(beta)) >= KEEP * P, 1.0, low)
+        return jnp.where(sufficient(jnp.ones_like(beta)), 1.0, low)
 
     def step(state: tuple) -> tuple:
         x, found, beta, log_evidence, log_step, k = state
         key_choose, key_momentum, key_jitter, key_accept = jax.random.split(jax.random.fold_in(rng_key, k), 4)
-        value = jnp.where(jnp.isfinite(found.log_likelihood), found.log_likelihood, -1e300)
+        value = jnp.where(jnp.isfinite(found.log_likelihood), found.log_likelihood, NOTHING)
         to = next_beta(beta, value)
         weight = (to - beta) * value
         log_evidence = log_evidence + logsumexp(weight, axis=0) - jnp.log(P)
@@ -80,7 +81,7 @@ def anneal(density: Callable[[Array], Density], x: Float[Array, "particle dim ne
 
     start = x, everywhere(x), jnp.zeros(networks), jnp.zeros(networks), jnp.full(networks, jnp.log(FIRST_STEP)), jnp.asarray(0)
     x, _, beta, log_evidence, _, k = jax.lax.while_loop(unfinished, step, start)
-    return Annealed(x, log_evidence, beta, k)
+    return Annealed(x, jnp.where((beta == 1) & (log_evidence > NOTHING / 2), log_evidence, jnp.nan), beta, k)
 
 
 def _resampled(weights: Float[Array, "particle network"], u: Float[Array, " network"]) -> Array:

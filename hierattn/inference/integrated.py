@@ -1,7 +1,8 @@
 """Log likelihoods of networks with their scores integrated out, at every posterior draw: what leaving one network out needs.
 
 Particles of `evidence` are made at one place of the posterior, or a few if it is wide. From there to the draws they are
-weighted anew: with the scores p kept, another score_scale changes only their prior and another value_scale only the trace.
+weighted anew: with the scores p kept, another score_scale changes only their prior and another value_scale only the trace. All
+places serve all draws, as one mixture (Veach and Guibas 1995).
 """
 
 from functools import partial
@@ -18,11 +19,11 @@ from hierattn.inference.likelihood import Data, Terms, log_likelihood, terms, te
 
 BATCHES, PARTICLES, FEWEST = 8, 64, 16
 ROOM = 2**22  # latent numbers held at once
-MOST_PLACES = 6
+MOST_PLACES = 8
 
 
 class Integrated(NamedTuple):
-    """Log likelihood of every network at every draw, and the standard error of each network's."""
+    """Log likelihood of every network at every draw, and the standard error of each network's, over draws."""
 
     value: Float[np.ndarray, "draw network"]
     error: Float[np.ndarray, " network"]
@@ -57,22 +58,34 @@ def particles_at(data: Data, q: Any, o: Any, rng_key: Array, particles: int, sof
     key_start, key_anneal = jax.random.split(rng_key)
     end: Annealed = anneal(density, jax.random.normal(key_start, (particles, dim, networks), data.S.dtype), key_anneal)
     found = jax.vmap(lambda x: terms(data, x.reshape(data.latent_shape), q, softmax))(end.x)
-    finished = jnp.where(end.beta == 1, end.log_evidence, jnp.nan)
-    return Particles(q, o, jnp.sum(end.x**2, axis=1), found, finished)
+    return Particles(q, o, jnp.sum(end.x**2, axis=1), found, end.log_evidence)
 
 
 @jax.jit
 def reweighted(data: Data, at: Particles, q: Float[Array, " draw"], o: Float[Array, " draw"]) -> Float[Array, "draw network"]:
-    """Log integrated likelihood at other parameters, from one batch."""
+    """Log integrated likelihood at other parameters, from particles of one batch made at some places (first axis).
+
+    Particles of all places are draws from the mixture of their posteriors, whatever place each is from.
+    """
     t, dim = data.S.shape[0], int(np.prod(data.latent_shape[:-1]))
+    squares = at.squares * at.q[:, None, None] ** 2  # of scores, which all parameters have in common
 
-    def at_draw(draw: tuple[Array, Array]) -> Array:
-        q, o = draw
-        prior = -dim * jnp.log(q / at.q) - at.squares / 2 * ((at.q / q) ** 2 - 1)
-        likelihood = -data.n * t * jnp.log(o / at.o) - at.found.trace / 2 * (o**-2 - at.o**-2)
-        return at.log_evidence + logsumexp(prior + likelihood, axis=0) - jnp.log(at.squares.shape[0])
+    def log_density(q: Any, o: Any) -> Array:
+        """Of scores and outputs, but for what does not depend on the parameters."""
+        return -dim * jnp.log(q) - squares / (2 * q**2) - data.n * t * jnp.log(o) - at.found.trace / (2 * o**2)
 
-    return jax.lax.map(at_draw, (q, o))
+    places = [log_density(*place) - log_Z for *place, log_Z in zip(at.q, at.o, at.log_evidence, strict=True)]
+    mixture = logsumexp(jnp.stack(places), axis=0)  # their number cancels with that of all particles
+    return jax.lax.map(lambda draw: logsumexp(log_density(*draw) - mixture, axis=(0, 1)) - jnp.log(squares.shape[1]), (q, o))
+
+
+def places_for(q: Float[np.ndarray, " draw"], o: Float[np.ndarray, " draw"], dim: int) -> Float[np.ndarray, "place 2"]:
+    """Parameters for particles: from each draw, one is near enough for weights that vary by less than about e."""
+    low, high = np.quantile(np.log(q), [0.01, 0.99])
+    number = int(np.clip(np.ceil((high - low) * max(np.sqrt(2 * dim) / 2, 2)), 1, MOST_PLACES))
+    centres = low + (high - low) * (np.arange(number) + 0.5) / number
+    nearest = [np.argsort(np.abs(np.log(q) - centre))[: len(q) // number + 1] for centre in centres]
+    return np.stack([np.exp(centres), [np.median(o[near]) for near in nearest]], axis=1)
 
 
 def of_limit_law(
@@ -82,19 +95,13 @@ def of_limit_law(
     particles = particles_for(data)
     if not particles:
         return None
-    width = np.log(q).std() * np.sqrt(2 * np.prod(data.latent_shape[:-1]))
-    places = int(np.clip(np.ceil(1.5 * width), 1, MOST_PLACES))
-    order = np.argsort(q)
-    value, relative = np.empty((len(q), data.S.shape[-1])), np.zeros(data.S.shape[-1])
-    for j, near in enumerate(np.array_split(order, places)):
-        middle = near[len(near) // 2]
-        keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), j), BATCHES)
-        first = second = np.full((len(near), data.S.shape[-1]), -np.inf)  # log sums of estimates and of their squares
-        for key in keys:
-            batch = particles_at(data, q[middle], o[middle], key, particles, softmax)
-            found = np.asarray(reweighted(data, batch, jnp.asarray(q[near]), jnp.asarray(o[near])))
-            first, second = np.logaddexp(first, found), np.logaddexp(second, 2 * found)
-        value[near] = first - np.log(BATCHES)
-        variance = (BATCHES * np.exp(second - 2 * first) - 1).clip(0) / (BATCHES - 1)
-        relative += np.sqrt(variance).mean(axis=0) * len(near) / len(q)
-    return Integrated(value, relative)
+    places = places_for(q, o, int(np.prod(data.latent_shape[:-1])))
+    first = second = np.full((len(q), data.S.shape[-1]), -np.inf)  # log sums of estimates and of their squares
+    for rng_key in jax.random.split(jax.random.key(seed), BATCHES):
+        keys = jax.random.split(rng_key, len(places))
+        at = [particles_at(data, *place, key, particles, softmax) for place, key in zip(places, keys, strict=True)]
+        together = jax.tree.map(lambda *x: jnp.stack(x), *at)
+        found = np.asarray(reweighted(data, together, jnp.asarray(q), jnp.asarray(o)))
+        first, second = np.logaddexp(first, found), np.logaddexp(second, 2 * found)
+    variance = (BATCHES * np.exp(second - 2 * first) - 1).clip(0) / (BATCHES - 1)
+    return Integrated(first - np.log(BATCHES), np.sqrt(variance.mean(axis=0)))

@@ -1,0 +1,91 @@
+"""Chains of the sampler: the same draws on any number of threads and at any scale, priors obeyed, one compilation."""
+
+import os
+
+import jax
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+
+from hierattn import Architecture, InputError, Law, Observations, kernels
+from hierattn.inference import likelihood, networkwise
+from hierattn.inference.fitting import lookup
+from hierattn.inference.problem import pose
+
+pytestmark = pytest.mark.usefixtures("float64")
+LAYER, K = Architecture(heads=2), kernels.equicorrelated(3, 0.3)
+NETWORKS, COORDINATES = 4, 8
+
+
+def outputs(seed=0):
+    with jax.enable_x64(True):
+        return np.asarray(Law(LAYER, K).sample(jax.random.key(seed), NETWORKS, COORDINATES))
+
+
+def draws(y, sweeps=50, kernel=K, seed=0, chains=4, prior=None):
+    """What `fit` does on this route, for a number of sweeps after a short warm-up."""
+    problem = pose(Observations(y, kernel=kernel, heads=2), LAYER, lookup("limit_law"), prior)
+    scales = networkwise.Prior(problem.prior["score_scale"], problem.prior["value_scale"], problem.observations.scale)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(networkwise, "WARM_UP", 1 if sweeps == 50 else networkwise.WARM_UP)
+        patch.setattr(networkwise, "CHECK_EVERY", 1)
+        enough = lambda found: found.log_q.shape[1] >= sweeps  # noqa: E731
+        return networkwise.sample(problem.data(), scales, seed, chains, enough)
+
+
+def test_equal_shapes_are_compiled_once_whatever_the_numbers():
+    draws(outputs(0))
+    size = networkwise.run._cache_size()
+    prior = {"score_scale": dist.LogNormal(0.1, 0.8)}
+    fewer = outputs(1)[:, :, :5]
+    assert draws(fewer, kernel=kernels.equicorrelated(3, 0.1), seed=7, prior=prior).log_q.shape == (4, 50)
+    assert networkwise.run._cache_size() == size
+
+
+def test_draws_do_not_depend_on_the_number_of_threads(monkeypatch):
+    found = {}
+    for cores in (1, 2, 8):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _, cores=cores: set(range(cores)), raising=False)
+        found[cores] = draws(outputs())
+    for cores in (2, 8):
+        jax.tree.map(np.testing.assert_array_equal, found[1], found[cores])
+    assert len(np.unique(found[1].log_q[:, -1])) == 4  # chains are not copies of each other
+
+
+@pytest.mark.parametrize("scale", [2.0**-20, 2.0**20])
+def test_outputs_of_any_scale_have_the_same_posterior_but_for_it(scale):
+    """Powers of two, near 1e-6 and 1e6: rounding differs in the prior alone, and the very draws agree until it has grown."""
+    y = outputs()
+    expected, found = draws(y), draws(scale * y)
+    np.testing.assert_allclose(found.log_q[:, :10], expected.log_q[:, :10], atol=1e-5)
+    np.testing.assert_allclose(found.log_o[:, :10], expected.log_o[:, :10], atol=1e-5)  # in units of the outputs' scale
+    np.testing.assert_allclose(Observations(scale * y).scale, scale * Observations(y).scale)
+
+
+def test_chains_start_where_the_prior_admits_it():
+    """Also if that is neither near score_scale 1 nor where the data put value_scale; others stay where they were."""
+    data, keys = likelihood.prepare(np.ones((4, 3, 3)) + np.eye(3), 8, LAYER, K), jax.random.split(jax.random.key(0), 8)
+    usual = networkwise.Prior(dist.LogNormal(0.0, 1.0), dist.LogNormal(0.0, 1.0), 2.0)
+    narrow = networkwise.Prior(dist.Uniform(5.0, 6.0), dist.Uniform(0.02, 0.03), 2.0)
+    before, after = (networkwise.starts(data, prior, 0, keys, True) for prior in (usual, narrow))
+    assert np.all(np.isfinite(before.log_o))
+    assert not np.any(narrow.score_scale.support(np.exp(before.log_q)))
+    assert np.all(narrow.score_scale.support(np.exp(after.log_q)))
+    assert np.all(narrow.value_scale.support(np.exp(after.log_o) * narrow.unit))
+    assert len(np.unique(after.log_q)) == len(np.unique(after.log_o)) == 8
+    np.testing.assert_array_equal(before.E, after.E)
+
+
+def test_conditional_covariances_are_kept_as_far_as_there_is_room(monkeypatch):
+    found = draws(outputs())
+    assert found.Sigma.shape == (4, networkwise.RECORDS, 3, 3, NETWORKS)
+    assert np.linalg.eigvalsh(np.moveaxis(found.Sigma, -1, 2)).min() > 0
+    monkeypatch.setattr(networkwise, "SIGMA_ROOM", found.Sigma.size // 3)  # a chunk in three
+    assert draws(outputs(), sweeps=200).Sigma.shape[1] == 2 * networkwise.RECORDS
+
+
+def test_kernels_whose_outputs_have_no_density_are_refused():
+    """One a network, of equal tokens: that Sigma is singular is seen at the start, not by chains that never move."""
+    equal = np.broadcast_to(kernels.rbf([0.0, 1.0, 1.0], 1.0), (NETWORKS, 3, 3))
+    with pytest.raises(InputError, match="kernel: expected a kernel with which outputs have a density"):
+        draws(outputs(), kernel=equal)
