@@ -23,7 +23,7 @@ MODELS = ("limit_law", "finite_head_dim")
 NEGLIGIBLE = 30.0  # nats below the maximum
 COARSE = (129, 65)  # points while the posterior is being located
 PER_SD, FEWEST, MOST = 8, 64, 2**22  # points in a standard deviation of the narrowest mode; on an axis; of a grid
-WIDEST = 200.0  # of a range of s
+WIDEST = 100.0  # of a range of s
 
 
 def one_token(problem: Problem, seed: int, chains: int = 4, draws: int = 1000) -> Posterior:
@@ -33,8 +33,8 @@ def one_token(problem: Problem, seed: int, chains: int = 4, draws: int = 1000) -
     """
     t, n = _checked(problem)
     range_q = priors.span(problem.prior["score_scale"], "score_scale")
-    laws, data = table(problem.law, n, *range_q), squares(t, n)
-    likelihood, box = _located(problem, laws, data, range_q)
+    data = squares(t, n)
+    laws, likelihood, box = _located(problem, data, range_q)
     x, s = _fine(partial(_log_posterior, problem, likelihood, grid=True), box)
     log_prior = _log_prior(problem, likelihood, x[:, None], s)
     log_density = [likelihood.log_likelihood(x, s, which, grid=True) + log_prior for which in range(4)]
@@ -85,9 +85,10 @@ def _log_posterior(problem: Problem, likelihood: Surface, x: np.ndarray, s: np.n
     return likelihood.log_likelihood(x, s, grid=grid) + log_prior
 
 
-def _located(problem: Problem, laws: Table, data: Squares, range_q: tuple[float, float]) -> tuple[Surface, np.ndarray]:
-    """The likelihood over a range of s that holds the posterior, and a box, ends of x and of s, around all its mass."""
+def _located(problem: Problem, data: Squares, range_q: tuple[float, float]) -> tuple[Table, Surface, np.ndarray]:
+    """The likelihood over a range that holds the posterior, and a box, ends of x and of s, around all its mass."""
     box = np.array([range_q, data.range_s(NEGLIGIBLE)])
+    laws = table(problem.law, data.n, *box[0])
     likelihood = surface(laws, data, *box[1])
     while np.ptp(box[1]) < WIDEST:
         x, s = _axes(box, COARSE)
@@ -104,10 +105,10 @@ def _located(problem: Problem, laws: Table, data: Squares, range_q: tuple[float,
         outwards[0] &= priors.log_density(problem.prior["score_scale"], box[0] + [-1e-6, 1e-6]) > -np.inf
         if outwards.any():
             box += outwards * np.outer(width, [-0.5, 0.5])
-            if np.any(outwards[1]):
-                likelihood = surface(laws, data, *box[1])
+            laws = table(problem.law, data.n, *box[0])
+            likelihood = surface(laws, data, *box[1])
         elif np.all(np.ptp(box, axis=1) > 0.7 * np.ptp(before, axis=1)):
-            return likelihood, box
+            return laws, likelihood, box
     raise unusable("prior", "one under which the outputs are possible", "one that excludes them", "look at value_scale's")
 
 

@@ -24,8 +24,11 @@ def log_density(prior: Any, x: np.ndarray) -> np.ndarray:
 
 def _log_density(prior: Any, x: np.ndarray) -> np.ndarray:
     scale = jnp.exp(jnp.asarray(x))
-    found = np.asarray(prior.log_prob(scale)) + x
-    return np.where(np.asarray(prior.support(scale)) & ~np.isnan(found), found, -np.inf)
+    inside = np.asarray(prior.support(scale))
+    if not inside.any():
+        return np.full(len(x), -np.inf)
+    found = np.asarray(prior.log_prob(jnp.where(inside, scale, scale[inside.argmax()]))) + x
+    return np.where(inside & ~np.isnan(found), found, -np.inf)
 
 
 def span(prior: Any, name: str) -> tuple[float, float]:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 from scipy.interpolate import CubicSpline, RectBivariateSpline
+from scipy.sparse import csr_array
 
 from hierattn.inference.variances import Table
 
@@ -19,6 +20,7 @@ COORDINATES = 64
 STRIDE = 2  # steps of the lattice in s
 DEEPEST = 20.0  # log of the mean of t over the smallest t that counts: F is flat below
 DEGREE = 5
+CHUNK = 2**22  # numbers held at once, beside those that are returned
 
 
 class Squares(NamedTuple):
@@ -63,11 +65,8 @@ class Surface(NamedTuple):
 
 def squares(t: Float[np.ndarray, " network"], n: int) -> Squares:
     """Sums of squares, reduced."""
-    step = STEP * min(1.0, (COORDINATES / n) ** 0.5)
-    log_mean = np.log(np.mean(t))
-    x = np.log(np.maximum(t, np.exp(log_mean - DEEPEST))) / step
-    first = int(np.floor(x.min())) - 1
-    return Squares(step, first, deposit(x - first), n, float(log_mean - np.log(n)))
+    x, first = _positions(t, n)
+    return Squares(_step(n), first, sharing(x).sum(axis=0), n, float(np.log(np.mean(t) / n)))
 
 
 def expected_squares(table: Table, g: int, like: Squares) -> Squares:
@@ -101,26 +100,43 @@ def surface(table: Table, data: Squares, low: float, high: float) -> Surface:
 def log_likelihoods(
     table: Table, t: Float[np.ndarray, " network"], q: Float[np.ndarray, " draw"], o: Float[np.ndarray, " draw"]
 ) -> Float[np.ndarray, "draw network"]:
-    """Of every network, at every pair of scales: splines of F_q over log t, interpolated in log q; a draw at a time."""
-    data, log_mean = squares(t, table.n), CubicSpline(table.log_q, table.log_mean)
-    x = np.clip(np.log(q), table.log_q[0], table.log_q[-1])
-    s = 2 * np.log(o) + log_mean(x) + log_mean(x, 1) * (np.log(q) - x)
-    log_t = np.log(np.maximum(t, np.exp(data.log_variance + np.log(table.n) - DEEPEST)))
-    tau = np.arange(log_t.min() - s.max() - 3 * data.step, log_t.max() - s.min() + 4 * data.step, data.step)
+    """Of every network, at every pair of scales: F_q interpolated in log q and log t, some draws at a time."""
+    (x, first), step, log_mean = _positions(t, table.n), _step(table.n), CubicSpline(table.log_q, table.log_mean)
+    inside = np.clip(np.log(q), table.log_q[0], table.log_q[-1])
+    s = 2 * np.log(o) + log_mean(inside) + log_mean(inside, 1) * (np.log(q) - inside)
+    shares = sharing(x)
+    log_t = step * (first + np.arange(shares.shape[1]))
+    tau = np.arange(log_t[0] - s.max() - step, log_t[-1] - s.min() + 2 * step, step)
     rows = table.log_densities(tau)[0]
     found = np.empty((len(q), len(t)))
-    for i, (x_i, s_i) in enumerate(zip(x, s, strict=True)):
-        near, weights = _neighbours((x_i - table.log_q[0]) / (table.log_q[1] - table.log_q[0]), len(rows))
-        found[i] = CubicSpline(tau, weights @ rows[near])(log_t - s_i) - table.n / 2 * s_i
+    for part in np.array_split(np.arange(len(q)), 1 + found.size // CHUNK):
+        on_lattice = np.empty((len(log_t), len(part)))
+        for column, i in enumerate(part):
+            near, weights = _neighbours((inside[i] - table.log_q[0]) / (table.log_q[1] - table.log_q[0]), len(rows))
+            on_lattice[:, column] = CubicSpline(tau, weights @ rows[near])(log_t - s[i]) - table.n / 2 * s[i]
+        found[part] = (shares @ on_lattice).T
     return found
 
 
-def deposit(x: Float[np.ndarray, " N"]) -> Float[np.ndarray, " B"]:
-    """Weights at 0, 1, 2, ... that give sums of smooth functions over points x > 1 (Lagrange's cubic)."""
+def _step(n: int) -> float:
+    return STEP * min(1.0, (COORDINATES / n) ** 0.5)
+
+
+def _positions(t: Float[np.ndarray, " network"], n: int) -> tuple[Float[np.ndarray, " network"], int]:
+    """Of log t on the lattice, counted from its first point, and that point."""
+    x = np.log(np.maximum(t, np.exp(np.log(np.mean(t)) - DEEPEST))) / _step(n)
+    first = int(np.floor(x.min())) - 1
+    return x - first, first
+
+
+def sharing(x: Float[np.ndarray, " N"]) -> csr_array:
+    """The matrix (N, B) that takes a function from 0, 1, 2, ... to points x >= 1, by Lagrange's cubic."""
     i = np.floor(x).astype(int)
     f = x - i
-    cubics = (f * (f - 1) * (2 - f) / 6, (f + 1) * (f - 1) * (f - 2) / 2, (f + 1) * f * (2 - f) / 2, (f + 1) * f * (f - 1) / 6)
-    return sum((np.bincount(i + k, c, i.max() + 3) for k, c in enumerate(cubics, -1)), np.zeros(i.max() + 3))
+    cubics = [f * (f - 1) * (2 - f) / 6, (f + 1) * (f - 1) * (f - 2) / 2, (f + 1) * f * (2 - f) / 2, (f + 1) * f * (f - 1) / 6]
+    columns = i[:, None] + np.arange(-1, 3)
+    ends = np.arange(0, columns.size + 1, 4)
+    return csr_array((np.stack(cubics, axis=1).ravel(), columns.ravel(), ends), shape=(len(x), int(i.max()) + 3))
 
 
 def _neighbours(position: float, size: int) -> tuple[np.ndarray, np.ndarray]:

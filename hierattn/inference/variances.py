@@ -25,6 +25,7 @@ from hierattn.rqmc import normal_points
 from hierattn.token_law import _log_chi_square, _root
 
 STEP = 0.1  # of the lattice in log q
+BEYOND = 6  # lattice points on either side of what is asked for: splines end there
 NARROWEST, WIDEST = -4.0, 7.0  # log spread of scores, beyond which the law of v has reached its limits
 HALVES = 2
 POINTS, MOST_POINTS = 2**15, 2**18  # scores of a half, for up to COORDINATES and for more
@@ -92,7 +93,7 @@ def table(law: Law, n: int, low: float, high: float) -> Table:
     spread = np.sqrt((token.root**2).sum(axis=1).max(initial=0))
     centre = -np.log(spread) if spread else 0.0
     first, last = (round(np.clip((x - centre) / STEP, NARROWEST / STEP, WIDEST / STEP)) for x in (low, high))
-    lattice = np.arange(first - 3, last + 4)
+    lattice = np.arange(first - BEYOND, last + BEYOND + 1)
     log_q = centre + STEP * lattice
     with threadpool_limits(1, "blas"), ThreadPoolExecutor() as pool:
         laws = list(pool.map(lambda x: at_scale(token, float(np.exp(x)) if spread else 0.0), log_q))
