@@ -39,6 +39,15 @@ def same_means(x, y) -> bool:
     return within(x.mean(axis=0), y.mean(axis=0), error)
 
 
+def same_second_moments(x, y) -> bool:
+    """E[x_i x_j] of two independent samples, first axis networks: as `same_means` of all products, which are never made."""
+    x, y = (np.asarray(z, float).reshape(len(z), -1) for z in (x, y))
+    (mean_x, error_x), (mean_y, error_y) = (
+        (z.T @ z / len(z), ((z**2).T @ z**2 / len(z) - (z.T @ z / len(z)) ** 2) / (len(z) - 1)) for z in (x, y)
+    )
+    return within(mean_x, mean_y, np.sqrt(error_x + error_y))
+
+
 def same_joint_law(x, y, rng) -> bool:
     """Outputs (network, token, coordinate) of two samples: all marginals, random projections, second and fourth products.
 

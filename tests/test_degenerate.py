@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hierattn import Architecture, Law, kernels
+from hierattn import Architecture, Law, kernels, rqmc
 
 KEY = jax.random.key(0)
 
@@ -98,7 +98,8 @@ def test_gradients_are_finite_at_the_extremes(q, coordinates):
     assert np.isfinite(jax.grad(loss)(q))
 
 
-def test_one_head_and_many():
+def test_one_head_and_many(monkeypatch):
+    monkeypatch.setattr(rqmc, "BUDGET", 2**24)
     many = Law(Architecture(heads=4096), kernels.rbf(8, 2.0))
     assert many.sample(KEY, 3, 2).shape == (3, 8, 2)
     covariance, error = many.infinite_heads()
