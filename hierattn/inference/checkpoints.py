@@ -78,7 +78,7 @@ class Checkpoint:
 
 
 def _read(path: Path) -> dict[str, np.ndarray]:
-    with np.load(path, allow_pickle=False) as stored:
+    with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
         return dict(stored)
 
 

@@ -95,10 +95,17 @@ def sample(
     """
     kwargs = arguments(problem, width, observed=True)
     parameters, _ = sites(problem, kwargs)
-    place = {"score_scale": 1.0, "value_scale": problem.observations.scale}
-    kernel = NUTS(problem.model.model, init_strategy=init_to_value(values={k: v for k, v in place.items() if k in parameters}))
+    places = {"score_scale": 1.0, "value_scale": problem.observations.scale}
+    admitted = {name: x for name, x in places.items() if name in problem.prior and problem.prior[name].support(x)}
+    kernel = NUTS(problem.model.model, init_strategy=init_to_value(values=admitted))
     keys = jax.vmap(partial(jax.random.fold_in, jax.random.PRNGKey(seed)))(jnp.arange(chains))
-    states = [kernel.init(key, WARM_UP * CHUNK, None, (), kwargs) for key in keys]
+    try:
+        states = [kernel.init(key, WARM_UP * CHUNK, None, (), kwargs) for key in keys]
+    except RuntimeError as error:
+        if "valid initial parameters" not in str(error):  # NumPyro's words
+            raise
+        got = "none where it starts"
+        raise unusable("model", "a finite density of the outputs", got, "are kernel, heads and prior right?") from None
 
     @jax.jit
     def run(state: Any) -> tuple[Any, dict[str, Array]]:

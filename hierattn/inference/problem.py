@@ -116,7 +116,9 @@ def _told(value: Any) -> Any:
         return value
     if np.ndim(value) or isinstance(value, (np.ndarray, np.generic)):
         return digest(np.asarray(value))
-    return f"{type(value).__name__}({', '.join(map(str, jax.tree.leaves(value)))})"
+    named = {name: str(getattr(value, name)) for name in sorted(getattr(value, "arg_constraints", {}))}
+    others = sorted({*map(str, jax.tree.leaves(value))} - {*named.values()})  # leaves come in an order that is not fixed
+    return f"{type(value).__name__}({', '.join([*(f'{name}={x}' for name, x in named.items()), *others])})"
 
 
 def pose(observations: Observations, layer: Architecture, model: ModuleType, prior: dict | None) -> Problem:

@@ -28,8 +28,13 @@ def entries(name: str, x: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
         return
     for index in np.ndindex(x.shape[2:]):
         entry = np.asarray(x[(..., *index)], float)
-        if np.ptp(entry) > 0:  # not so: the diagonal of a correlation matrix
+        if varies(entry):  # not so: the diagonal of a correlation matrix, which is 1 up to rounding
             yield f"{name}[{','.join(map(str, index))}]", entry
+
+
+def varies(x: np.ndarray) -> bool:
+    """By more than rounding?"""
+    return bool(np.ptp(x) > 1e-12 * np.abs(x).max())
 
 
 def summary(draws: dict[str, np.ndarray]) -> dict[str, dict[str, float]]:
@@ -40,7 +45,7 @@ def summary(draws: dict[str, np.ndarray]) -> dict[str, dict[str, float]]:
     table = {}
     for name, x in (entry for each in draws.items() for entry in entries(*each)):
         low, high = np.quantile(x, [0.05, 0.95])
-        moving = np.ptp(x) > 0
+        moving = varies(x)
         table[name] = {
             "mean": float(x.mean()),
             "sd": float(x.std(ddof=1)),
