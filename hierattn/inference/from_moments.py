@@ -19,6 +19,7 @@ from hierattn.inference.moment_table import PILOT, Directions, averages, directi
 from hierattn.inference.problem import Posterior, Problem
 
 MODELS = ("limit_law", "finite_head_dim")
+DROP = 6.0  # of the prior's log density within which estimates are looked for: all but 5e-4 of a log-normal prior
 SCALES, FINE = 61, 2001  # score scales of the table, and of its interpolation
 BLOCKS = 1000  # networks are drawn with replacement in so many blocks at most
 CHUNK = 2**22  # numbers held at once
@@ -34,7 +35,7 @@ def by_moments(problem: Problem, seed: int, chains: int = 4, draws: int = 1000) 
     """
     _check(problem)
     scale, prior = problem.observations.scale, problem.prior["score_scale"]
-    log_q = np.linspace(*priors.span(prior, "score_scale"), SCALES)
+    log_q = np.linspace(*priors.span(prior, "score_scale", DROP), SCALES)
     S = problem.observations.S / scale**2
     at = _choose_directions(problem, log_q, S.mean(axis=0))
     expected = expected_features(averages(problem.law, np.exp(log_q), at), problem.observations.coordinates)

@@ -20,10 +20,10 @@ from hierattn.inference.surface import Squares, Surface, log_likelihoods, square
 from hierattn.inference.variances import Table, table
 
 MODELS = ("limit_law", "finite_head_dim")
-NEGLIGIBLE = 30.0  # nats below the maximum
+NEGLIGIBLE = 15.0  # nats below the maximum
 COARSE = (129, 65)  # points while the posterior is being located
 PER_SD, FEWEST, MOST = 8, 64, 2**22  # points in a standard deviation of the narrowest mode; on an axis; of a grid
-WIDEST = 100.0  # of a range of s
+WIDEST = 60.0  # of a range of s
 
 
 def one_token(problem: Problem, seed: int, chains: int = 4, draws: int = 1000) -> Posterior:
@@ -95,20 +95,20 @@ def _located(problem: Problem, data: Squares, range_q: tuple[float, float]) -> t
         value = _log_posterior(problem, likelihood, x, s, grid=True)
         near = np.argwhere(value + _largest_step(value) > value.max() - NEGLIGIBLE)
         if not len(near):  # the prior excludes all of it
-            near = np.array([[0, 0], np.array(COARSE) - 1])
+            near = np.array([[1, 0], np.array(COARSE) - [2, 1]])
         first, last = near.min(axis=0), near.max(axis=0)
-        before, width = box.copy(), np.ptp(box, axis=1)
-        for axis, points in enumerate((x, s)):
-            low, high = max(first[axis] - 1, 0), min(last[axis] + 1, len(points) - 1)
-            box[axis] = points[low], points[high]
         outwards = np.stack([first == 0, last == np.array(COARSE) - 1], axis=1)
         outwards[0] &= priors.log_density(problem.prior["score_scale"], box[0] + [-1e-6, 1e-6]) > -np.inf
         if outwards.any():
-            box += outwards * np.outer(width, [-0.5, 0.5])
+            box += outwards * np.outer(np.ptp(box, axis=1), [-1, 1])
             laws = table(problem.law, data.n, *box[0])
             likelihood = surface(laws, data, *box[1])
-        elif np.all(np.ptp(box, axis=1) > 0.7 * np.ptp(before, axis=1)):
-            return laws, likelihood, box
+            continue
+        low, high = np.maximum(first - 1, 0), np.minimum(last + 1, np.array(COARSE) - 1)
+        smaller = np.array([[x[low[0]], x[high[0]]], [s[low[1]], s[high[1]]]])
+        if np.all(np.ptp(smaller, axis=1) > 0.7 * np.ptp(box, axis=1)):
+            return laws, likelihood, smaller
+        box = smaller
     raise unusable("prior", "one under which the outputs are possible", "one that excludes them", "look at value_scale's")
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from hierattn.errors import unusable
 
 CHUNK = 2**14  # numbers at once: one shape, one compilation
-DROP = 16.0  # of the log density, at the ends of a range
+DROP = 18.0  # of the log density, at the ends of a range
 SAMPLES = 1000
 
 
@@ -31,8 +31,8 @@ def _log_density(prior: Any, x: np.ndarray) -> np.ndarray:
     return np.where(inside & ~np.isnan(found), found, -np.inf)
 
 
-def span(prior: Any, name: str) -> tuple[float, float]:
-    """Where the density of the logarithm is within e^-DROP of its maximum: all but 1e-7 of a log-normal prior."""
+def span(prior: Any, name: str, drop: float = DROP) -> tuple[float, float]:
+    """Where the density of the logarithm is within e^-drop of its maximum: by default all but 2e-9 of a log-normal prior."""
     drawn = np.asarray(prior.sample(jax.random.key(0), (SAMPLES,)), float)
     drawn = np.log(drawn[(drawn > 0) & np.isfinite(drawn)])
     if drawn.size < SAMPLES / 10 or np.ptp(drawn) == 0:
@@ -40,10 +40,10 @@ def span(prior: Any, name: str) -> tuple[float, float]:
     reach = 3 * np.ptp(drawn)
     x = np.linspace(drawn.min() - reach, drawn.max() + reach, CHUNK)
     density = log_density(prior, x)
-    inside = np.flatnonzero(density > density.max() - DROP)
+    inside = np.flatnonzero(density > density.max() - drop)
     low, high = max(inside[0] - 1, 0), min(inside[-1] + 1, CHUNK - 1)
     edges = []
     for off, on in ((x[low], x[inside[0]]), (x[high], x[inside[-1]])):
         finer = np.linspace(off, on, CHUNK)  # an edge of the support becomes an end of the range
-        edges.append(finer[np.argmax(log_density(prior, finer) > density.max() - DROP)])
+        edges.append(finer[np.argmax(log_density(prior, finer) > density.max() - drop)])
     return float(edges[0]), float(edges[1])
