@@ -11,10 +11,16 @@ def inputs(L, width):
     return np.sqrt(width) * np.pad(L, ((0, 0), (0, width - L.shape[1])))
 
 
+def draw_inputs(rng, width, tokens, phi, networks):
+    """X (network, 1, token, width) of the paper's random inputs: phi(W_i h), a matrix W_i for every token."""
+    h, W = rng.normal(size=(networks, 1, width, 1)), rng.normal(size=(networks, tokens, width, width)) / np.sqrt(width)
+    return phi((W @ h)[:, None, :, :, 0])
+
+
 def draw(rng, layer, X, X_q=None, networks=1, coordinates=1):
     """Outputs (network, token, coordinate) and scores (network, head, query, key) of explicit networks."""
     X_q = X if X_q is None else X_q
-    n, n_H, H, G = X.shape[1], layer.head_dim, layer.heads, layer.groups
+    n, n_H, H, G = X.shape[-1], layer.head_dim, layer.heads, layer.groups
 
     def weights(scale, heads, fan_in, fan_out):
         scale = np.broadcast_to(scale, (H,))[:: H // heads]

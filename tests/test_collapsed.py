@@ -11,16 +11,18 @@ import pytest
 from hierattn import Architecture, InputError, Law, collapsed, network, one_token, rotary_frequencies, sampling
 from hierattn.collapsed import FiniteWidth, given_inputs, gram_factors
 from hierattn.inputs import RandomInputs
+from tests import explicit
 from tests.statistics import same_distribution, same_joint_law
 
 KEY = jax.random.key(0)
 NETWORKS = 20_000
 HEADS = Architecture(heads=2, sigma_q=1.5)
+MASKED = HEADS.replace(mask=np.ones((4, 4), bool))  # an array, so that a causal mask needs no other compiled code
 CASES = {
-    "clip": (HEADS, RandomInputs(16)),
-    "relu": (HEADS, RandomInputs(16, activation="relu")),
+    "clip": (MASKED, RandomInputs(16)),
+    "relu": (MASKED, RandomInputs(16, activation="relu")),
     "low rank": (HEADS.replace(head_dim=3), RandomInputs(16)),
-    "causal": (HEADS.replace(mask="causal"), RandomInputs(16)),
+    "causal": (MASKED.replace(mask=np.tri(4, dtype=bool)), RandomInputs(16)),
     "cross": (HEADS, RandomInputs(16, activation="relu", queries=3)),
     "rotary": (HEADS.replace(rotary=rotary_frequencies(4)), RandomInputs(16)),
     "grouped": (HEADS.replace(heads=4, key_value_heads=2), RandomInputs(16)),
@@ -46,18 +48,27 @@ def same_law(x, y):
     )
 
 
+def explicit_outputs(layer, inputs):
+    """Two coordinates of networks with random inputs, in NumPy and weight by weight."""
+    rng, queries = np.random.default_rng(1), inputs.queries or 0
+    phi = (lambda x: x) if inputs.linear else (lambda x: np.maximum(x, 0))
+    X = explicit.draw_inputs(rng, inputs.width, queries + inputs.tokens, phi, NETWORKS)
+    X_q, X = X[..., :queries, :] if queries else X, X[..., queries:, :]
+    return explicit.draw(rng, layer.at_width(inputs.width), X, X_q, NETWORKS, 2)[0]
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_finite_widths_against_explicit_networks(name):
     """20,000 networks, two coordinates, all tokens. At width 16 a Gram matrix that is not random shows clearly."""
     layer, inputs = CASES[name]
-    y = network.simulate(jax.random.key(1), layer, inputs, NETWORKS, 2).y
+    y = explicit_outputs(layer, inputs)
     assert same_law(FiniteWidth(layer, inputs).sample(KEY, NETWORKS, 2), y)
     assert not same_law(FixedGram(layer, inputs).sample(KEY, NETWORKS, 2), y)
 
 
 def test_more_tokens_than_coordinates_against_explicit_networks():
     inputs = RandomInputs(2, tokens=3)
-    y = network.simulate(jax.random.key(1), HEADS, inputs, NETWORKS, 2).y
+    y = explicit_outputs(HEADS, inputs)
     assert same_law(FiniteWidth(HEADS, inputs).sample(KEY, NETWORKS, 2), y)
     assert not same_law(FiniteWidth(HEADS.replace(sigma_q=3.0), inputs).sample(KEY, NETWORKS, 2), y)
 
@@ -83,7 +94,7 @@ def test_given_inputs_against_explicit_networks():
     """Cross-attention with fixed inputs; inputs 10 % larger are seen."""
     layer, rng = HEADS.replace(head_dim=3), np.random.default_rng(0)
     X, X_q = rng.normal(size=(4, 6)), rng.normal(size=(3, 6))
-    y = network.simulate(jax.random.key(1), layer, X, NETWORKS, 2, X_q).y
+    y, _ = explicit.draw(rng, layer, X, X_q, NETWORKS, 2)
     assert same_law(given_inputs(layer, X, X_q).sample(KEY, NETWORKS, 2), y)
     assert not same_law(given_inputs(layer, 1.1 * X, X_q).sample(KEY, NETWORKS, 2), y)
 
@@ -144,8 +155,8 @@ def test_equal_laws_compile_once_for_any_number_of_networks():
     stages = (sampling.draw_scores, sampling.draw_factors, sampling.draw_outputs)
     for stage in stages:
         stage.clear_cache()
-    for q, networks in [(1.0, 10), (2.0, 20_000)]:
-        FiniteWidth(Architecture(heads=2, sigma_q=q), RandomInputs(16)).sample(KEY, networks, 3)
+    for q, networks in [(1.0, 10), (2.0, NETWORKS)]:
+        FiniteWidth(MASKED.replace(sigma_q=q), RandomInputs(16)).sample(KEY, networks, 2)
     assert [stage._cache_size() for stage in stages] == [1, 1, 1]
 
 
