@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from hierattn.joint_moments import JointMoments
     from hierattn.law import Law
     from hierattn.marginal import Marginal
+    from hierattn.model_comparison import compare_models
     from hierattn.moments import Moments
     from hierattn.observations import Observations, read
 
@@ -46,6 +47,7 @@ __all__ = [
     "activations",
     "against_gaussian",
     "compare",
+    "compare_models",
     "compare_outputs",
     "distributions",
     "fit",
@@ -67,6 +69,7 @@ _HOMES = {
     "given_inputs": "collapsed",
     "against_gaussian": "comparison",
     "compare": "comparison",
+    "compare_models": "model_comparison",
     "compare_outputs": "comparison",
     "fit": "inference.fitting",
     "RandomInputs": "inputs",
