@@ -26,7 +26,7 @@ MODELS = ("limit_law", "finite_head_dim", "infinite_heads", "linear_scaling", "k
 METHODS = ("auto", "networkwise", "nuts", "marginal", "moments")
 KERNEL_KNOWN = ("limit_law", "finite_head_dim", "infinite_heads", "linear_scaling")
 GAUSSIAN_SCORES = ("limit_law", "linear_scaling", "kernel_unknown", "separate_kernels")  # of infinite head_dim
-MOST_SWEEPS, MOST_DRAWS = 10_000, 2_000
+MOST_SWEEPS, MOST_DRAWS = 20_000, 2_000
 MANY = 2**21  # latent numbers beyond which a posterior over scores takes too long
 ROOM_FOR_SIGMA = 2**24  # numbers kept of conditional covariances
 

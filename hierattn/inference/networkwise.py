@@ -29,7 +29,7 @@ ORBITS = (1.0, 0.6, 0.3)  # powers a
 TARGET, TARGET_ORBIT = 0.9, 0.35  # acceptance rates that step sizes are tuned to; at 0.8 five times more trajectories diverge
 TURN = 1.5  # angle of a trajectory of the typical network: a quarter turn forgets where it began
 FEWEST, MOST = 4, 32  # steps of a trajectory
-LARGEST_STEP = 1.2
+LARGEST_STEP, LARGEST_KICK = 1.2, 2.0
 DIVERGED = 1000.0  # error of the energy
 SIGMA_EVERY = 10  # sweeps between records of Sigma
 RECORDS = 5  # of Sigma in a chunk
@@ -107,6 +107,18 @@ def _admitted(prior: Any, log_scale: Array, unit: Any, rng_key: Array) -> Array:
     return jnp.where(prior.support(jnp.exp(log_scale) * unit), log_scale, drawn)
 
 
+def bounded(kick: Float[Array, "H r_q r network"]) -> Float[Array, "H r_q r network"]:
+    """A kick of at most LARGEST_KICK typical momenta.
+
+    Where Sigma is nearly singular, outputs are all but impossible and gradients endless: trajectories are to pass such a wall,
+    not to be flung off it. Any function of the scores may serve as a force; the energies compared are the true ones.
+    """
+    dim = kick[..., 0].size
+    longest = LARGEST_KICK * dim**0.5
+    kick = jnp.where(jnp.isfinite(kick), kick, 0)
+    return kick * jnp.minimum(1, longest / jnp.maximum(jnp.sqrt(jnp.sum(kick**2, axis=(0, 1, 2))), 1e-300))
+
+
 def move_scores(
     data: Data, state: State, momentum: Array, uniforms: Float[Array, "2 network"], leaps: Any, softmax: bool
 ) -> tuple[State, Terms, Float[Array, " network"], Float[Array, " network"]]:
@@ -118,7 +130,7 @@ def move_scores(
         """A kick (half of one at both ends), and a turn unless this is the end."""
         E, momentum, first, _ = moving
         found, gradient = terms_and_gradient(data, E, q, o, softmax)
-        momentum = momentum + jnp.where((i == 0) | (i == leaps), 0.5, 1.0) * step * gradient
+        momentum = momentum + jnp.where((i == 0) | (i == leaps), 0.5, 1.0) * bounded(step * gradient)
         angle = jnp.where(i == leaps, 0.0, step)
         E, momentum = E * jnp.cos(angle) + momentum * jnp.sin(angle), momentum * jnp.cos(angle) - E * jnp.sin(angle)
         return E, momentum, jax.tree.map(lambda new, old: jnp.where(i == 0, new, old), found, first), found

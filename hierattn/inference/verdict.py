@@ -8,6 +8,7 @@ import numpy as np
 
 RHAT, ESS_A_CHAIN, EBFMI, DIVERGENCES = 1.01, 100, 0.3, 1e-3
 SIGMA_RHAT, SIGMA_ENTRIES, SIGMA_RECORDS = 1.05, 500, 20  # entries looked at, at most; records of them, at least
+FEWEST_DRAWS = 100  # that importance sampling can be asked about
 PSENSE = 0.05  # sensitivity to the prior from which a posterior depends on it
 PRIOR_WIDTH = 0.5  # of the prior's 90 % interval (in the logarithm) that a posterior interval covers if data say little
 
@@ -129,7 +130,7 @@ def identification(
 
 def sensitivity(tree: Any, names: list[str]) -> list[dict[str, Any]]:
     """Parameters whose posterior moves if their priors are raised to a power near 1 (Kallioinen et al. 2024), by ArviZ."""
-    if not names:
+    if not names or tree["posterior"].sizes["chain"] * tree["posterior"].sizes["draw"] < FEWEST_DRAWS:
         return []
     sensitive = arviz.psense(tree, var_names=names, group="prior", group_var_names=names)
     found = []
