@@ -23,9 +23,9 @@ LAWS = {
 
 @pytest.mark.parametrize("name", LAWS)
 def test_against_brute_force(name):
-    """Mean and covariance of drawn Sigmas, 100,000 networks, entry by entry; forgetting the group or n_H is seen."""
+    """Mean and covariance of drawn Sigmas, 40,000 networks, entry by entry; forgetting the group or n_H is seen."""
     law, joint = LAWS[name], LAWS[name].joint_moments()
-    Sigma = np.asarray(law.sample_Sigma(jax.random.key(1), 100_000), float)
+    Sigma = np.asarray(law.sample_Sigma(jax.random.key(1), 40_000), float)
     centred = Sigma - Sigma.mean(axis=0)
     products = np.einsum("nij,nkl->nijkl", centred, centred)
     root = np.sqrt(len(Sigma))

@@ -201,10 +201,10 @@ def agree(x, y):
 
 def test_both_samplers_find_the_same_posterior(monkeypatch):
     """A shift of one standard deviation is seen. The networkwise one has finer tests (test_networkwise)."""
-    for module, name, value in [(networkwise, "WARM_UP", 8), (fitting, "MOST_SWEEPS", 2000), (nuts, "CHUNK", 100)]:
+    for module, name, value in [(networkwise, "WARM_UP", 8), (fitting, "MOST_SWEEPS", 1000), (nuts, "CHUNK", 100)]:
         monkeypatch.setattr(module, name, value)
     monkeypatch.setattr(nuts, "WARM_UP", 2)
-    monkeypatch.setattr(fitting, "MOST_DRAWS", 1500)
+    monkeypatch.setattr(fitting, "MOST_DRAWS", 600)
     problem = pose(tiny.observations(), tiny.LAYER, lookup("limit_law"), None)
     ours, theirs = (route(problem, method, seed=0, chains=2) for method in ("networkwise", "nuts"))
     for name in ("score_scale", "value_scale"):
