@@ -12,7 +12,6 @@ in x and never overflows, and the trapezoid rule in x converges faster than any 
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
 from scipy.signal import fftconvolve
 from scipy.special import ndtr
 
@@ -58,6 +57,8 @@ def mixed(d: np.ndarray, b: np.ndarray, tau: np.ndarray, n_H: int | None) -> Mea
 
 
 def _mixed(d: np.ndarray, b: np.ndarray, tau: np.ndarray, n_H: int, nodes: int) -> MeanVariance | None:
+    from scipy import stats  # as in rqmc
+
     chi = stats.chi(n_H, scale=n_H**-0.5)
     low, high = chi.ppf(1e-17), chi.isf(1e-17)
     halvings = max(0, int(np.ceil(np.log2(max(tau.max() * high, 1)))))

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 from scipy.special import ndtri
-from scipy.stats import qmc
 from threadpoolctl import threadpool_limits
 
 from hierattn.errors import unusable
@@ -32,6 +31,8 @@ def expectations(
 
     f takes points (N, dim), N a power of two and at least 2^FIRST, and returns the means of its statistics over them.
     """
+    from scipy.stats import qmc  # 40 MB and half a second that others need not spend
+
     budget = BUDGET if budget is None else budget
     if not isinstance(seed, (int, np.integer)) or seed < 0:
         raise unusable("seed", "a whole number that is not negative", repr(seed))
@@ -64,6 +65,8 @@ def error(x: np.ndarray) -> Any:
 
 def normal_points(shape: tuple[int, ...], count: int, seed: int = 0) -> np.ndarray:
     """Fixed quasi-random standard normals (count, *shape), for averages that are smooth in the parameters."""
+    from scipy.stats import qmc
+
     dim, rng = math.prod(shape), np.random.default_rng(seed)
     if dim > qmc.Sobol.MAXDIM:
         return rng.normal(size=(count, *shape))
