@@ -1,5 +1,6 @@
 """The commands that fit and calibrate: parsing and printing only. Heavy imports wait until a command runs."""
 
+import os
 import time
 from enum import StrEnum
 from pathlib import Path
@@ -38,6 +39,7 @@ def write_fit(
     as_json: Json = False,
 ) -> None:
     """Fit the law's parameters to observed outputs; write posterior, predictions and verdict as netCDF for ArviZ."""
+    os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1")  # sooner compiled, and no slower
     import hierattn as ha
     from hierattn.inference.fitting import MOST_DRAWS, MOST_SWEEPS, layer_of
 

@@ -16,8 +16,10 @@ from jaxtyping import Array, Float
 
 from hierattn.inference.evidence import Annealed, Density, anneal
 from hierattn.inference.likelihood import Data, Terms, log_likelihood, terms, terms_and_gradient
+from hierattn.inference.threads import in_threads
 
 BATCHES, PARTICLES, FEWEST = 8, 64, 16
+TOGETHER = 2  # batches at a time
 ROOM = 2**22  # latent numbers held at once
 MOST_PLACES = 8
 
@@ -96,12 +98,16 @@ def of_limit_law(
     if not particles:
         return None
     places = places_for(q, o, int(np.prod(data.latent_shape[:-1])))
-    first = second = np.full((len(q), data.S.shape[-1]), -np.inf)  # log sums of estimates and of their squares
-    for rng_key in jax.random.split(jax.random.key(seed), BATCHES):
-        keys = jax.random.split(rng_key, len(places))
+    keys = jax.random.split(jax.random.key(seed), (BATCHES, len(places)))
+
+    def batch(keys: Array) -> np.ndarray:
         at = [particles_at(data, *place, key, particles, softmax) for place, key in zip(places, keys, strict=True)]
         together = jax.tree.map(lambda *x: jnp.stack(x), *at)
-        found = np.asarray(reweighted(data, together, jnp.asarray(q), jnp.asarray(o)))
-        first, second = np.logaddexp(first, found), np.logaddexp(second, 2 * found)
+        return np.asarray(reweighted(data, together, jnp.asarray(q), jnp.asarray(o)))
+
+    first = second = np.full((len(q), data.S.shape[-1]), -np.inf)  # log sums of estimates and of their squares
+    for k in range(0, BATCHES, TOGETHER):
+        for found in in_threads(batch, list(keys[k : k + TOGETHER]), compiled=True):
+            first, second = np.logaddexp(first, found), np.logaddexp(second, 2 * found)
     variance = (BATCHES * np.exp(second - 2 * first) - 1).clip(0) / (BATCHES - 1)
     return Integrated(first - np.log(BATCHES), np.sqrt(variance.mean(axis=0)))

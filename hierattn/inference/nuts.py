@@ -70,7 +70,8 @@ def _raw(problem: Problem) -> np.ndarray:
 
 def sites(problem: Problem, kwargs: dict[str, Any]) -> tuple[list[str], list[str]]:
     """Names of the parameters, drawn or computed, and of the latent variables that every network has for itself."""
-    found = trace(seeded(problem.model.model, 0)).get_trace(**kwargs)
+    found: dict[str, Any] = {}
+    jax.eval_shape(lambda: found.update(trace(seeded(problem.model.model, 0)).get_trace(**kwargs)))  # nothing is computed
     if "y" not in found or not {"network", "coordinate"} <= {plate.name for plate in found["y"].get("cond_indep_stack", ())}:
         raise unusable("model", "a site `y` under the plates `network` and `coordinate`", ", ".join(found))
     of_networks = lambda site: any(plate.name == "network" for plate in site.get("cond_indep_stack", ()))  # noqa: E731
