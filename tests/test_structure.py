@@ -12,7 +12,7 @@ FILES = sorted([*(ROOT / "hierattn").rglob("*.py"), *(ROOT / "models").rglob("*.
 LAYERS = [
     {"errors", "console"},
     {"storage", "stored", "architecture", "activations", "rqmc", "independent", "wishart", "mixtures", "notation"},
-    {"kernels", "sampling", "inputs", "formats", "coordinatewise", "drawing", "two_level"},
+    {"kernels", "sampling", "inputs", "formats", "coordinatewise", "drawing", "two_level", "loading"},
     {"network", "one_token", "scale_mixture", "files", "observed_kernel"},
     {"marginal"},
     {"law"},
@@ -27,7 +27,7 @@ LAYERS = [
     {"calibration", "model_comparison"},
     {"comparison"},
     {"options"},
-    {"inference_commands"},
+    {"inference_commands", "program_commands"},
     {"cli"},
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
@@ -35,7 +35,7 @@ ALLOWED = {
     "numpyro": {"distributions", "modelling", "models", "inference", "netsor"},
     "arviz": {"inference"},
     "matplotlib": set(),
-    "typer": {"cli", "options", "inference_commands"},
+    "typer": {"cli", "options", "inference_commands", "program_commands"},
     "rich": {"console"},
 }
 
