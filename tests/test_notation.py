@@ -1,6 +1,7 @@
 """Programs as they are printed and drawn."""
 
 import xml.etree.ElementTree as ET
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -70,7 +71,7 @@ def test_a_graph_is_svg_with_everything_named(name):
         rows.setdefault(b.get("y"), []).append((float(b.get("x")), float(b.get("width"))))
     for row in rows.values():
         row.sort()
-        assert all(a[0] + a[1] <= b[0] for a, b in zip(row, row[1:], strict=False))
+        assert all(a[0] + a[1] <= b[0] for a, b in pairwise(row))
 
 
 def test_names_are_escaped():

@@ -25,7 +25,7 @@ def test_the_same_law_passes():
 
 def test_differences_are_seen_where_they_are():
     base = draw(0)
-    assert two_samples(base, 1.2 * draw(1))["ks_p_value"] < 1e-6
+    assert two_samples(base, 1.3 * draw(1))["ks_p_value"] < 1e-6
     assert two_samples(base, draw(1, correlation=-0.3))["projection_p_value"] < 1e-6
     other = two_samples(base, draw(1, own=True))
     assert other["scale_p_value"] < 1e-6

@@ -1,5 +1,5 @@
-"""Every program of analysis/programs.py against its law: 20,000 networks of width 64 and 256 and 2,000 of width 1024 are not told
-from it, 20,000 of width 16 are, and so is a law with one covariance dropped. The theorem's own sums approach their limits in two
+"""Every program of analysis/programs.py against its law: 20,000 networks of width 256 and 2,000 of width 1024 are not told from
+it, 20,000 of width 16 are, and so is a law with one covariance dropped. The theorem's own sums approach their limits in two
 programs; scores of heads that share W^K are uncorrelated, crossed matrices give the second term of Isserlis."""
 
 from functools import partial

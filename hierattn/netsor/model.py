@@ -49,7 +49,7 @@ def _sample(law: Limit, families: Sequence[Family], atoms: Sequence[Any], C: np.
         new = np.array([position[atom] for atom in f.atoms.flat])
         pull = C[np.ix_(new, done)] @ np.linalg.pinv(C[np.ix_(done, done)], hermitian=True)
         rest = C[np.ix_(new, new)] - pull @ C[np.ix_(done, new)]
-        shift = AffineTransform(values[..., done] @ pull.T, 1.0, domain=dist.constraints.real_vector)
+        shift = AffineTransform(values[..., done] @ pull.T, 1.0)
         shape = ReshapeTransform(f.atoms.shape, (f.atoms.size,))
         noise = Gaussian(jnp.asarray(kernels.factor((rest + rest.T) / 2)))
         drawn = numpyro.sample(law.program.names.get(f, str(f)), dist.TransformedDistribution(noise, [shift, shape]))
