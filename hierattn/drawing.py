@@ -25,7 +25,7 @@ def graph(program: Any) -> str:
     words = {f: f"{text_of(f, program.names)} = {written[f]}" if f in written else text_of(f) for f in shown}
     rows = [[f for f in shown if layer[f] == k] for k in range(max(layer.values()) + 1)]
     wide = {f: CHARACTER * len(words[f]) + 20 for f in shown}
-    width = max(sum(wide[f] + GAP for f in row) for row in rows) + GAP
+    width = max(CHARACTER * len(program.title), *(sum(wide[f] + GAP for f in row) for row in rows)) + 2 * GAP
     place = {}
     for k, row in enumerate(rows):
         left = (width - sum(wide[f] + GAP for f in row) + GAP) / 2

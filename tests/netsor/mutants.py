@@ -6,9 +6,9 @@ from hierattn.netsor.limit import Estimate, Limit
 
 
 def with_a_covariance_dropped(law):
-    """The law without its largest covariance of two Gaussians, or else of two scalars, or else the first score's variance."""
+    """The law without its largest covariance of two scalars, or else of two Gaussians, or else the first score's variance."""
     mutant = Limit(law.program)
-    for name in ("kappa", "kappa_prime"):
+    for name in ("kappa_prime", "kappa"):
         C = getattr(law, name).value.copy()
         off = np.abs(C - np.diag(np.diag(C)))
         if off.size and off.max() > 1e-9:
@@ -16,6 +16,8 @@ def with_a_covariance_dropped(law):
             C[i, j] = C[j, i] = 0
             break
     else:
-        C[0] = C[:, 0] = i = j = 0
+        name, i, j = "kappa_prime", 0, 0
+        C = law.kappa_prime.value.copy()
+        C[0] = C[:, 0] = 0
     vars(mutant)[name] = Estimate(C, np.zeros_like(C))
     return mutant, f"{name}[{i}, {j}]"
