@@ -2,6 +2,7 @@
 
 import xml.etree.ElementTree as ET
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -78,3 +79,8 @@ def test_names_are_escaped():
     svg = graph(Program("<script>alert(1)</script> & more", matrix("W") @ vector("h")))
     assert "<script>" not in svg
     ET.fromstring(svg)
+
+
+def test_the_picture_of_the_readme_is_what_is_drawn():
+    file = Path(__file__).parent.parent / "analysis" / "figures" / "program.svg"
+    assert file.read_text() == graph(programs.attention())
