@@ -47,6 +47,11 @@ def _from_function(phi: Function) -> Activation:
     return Activation(phi, lambda a, b, c: dual_by_quadrature(phi, a, b, c))
 
 
+def cross_dual(phi: Activation, psi: Activation, a: float, b: float, c: float) -> float:
+    """E[phi(x) psi(y)] for two activations: the dual itself where they are one, quadrature where they differ."""
+    return phi.dual(a, b, c) if phi is psi else dual_by_quadrature(phi.phi, a, b, c, psi.phi)
+
+
 def clip(bound: float = 100.0) -> Activation:
     """phi(x) = x cut off at +-bound."""
     if not bound > 0:
@@ -94,30 +99,32 @@ def _gelu_dual(a: float, b: float, c: float) -> float:
     return c * both_positive + T * (a * b + c**2 * (1 / (1 + a) + 1 / (1 + b) - 1))
 
 
-def dual_by_quadrature(phi: Function, a: float, b: float, c: float) -> float:
-    """E[phi(x) phi(y)] by Gauss-Legendre panels that end at the kinks of phi; about 1e-12 of the largest value.
+def dual_by_quadrature(phi: Function, a: float, b: float, c: float, psi: Function | None = None) -> float:
+    """E[phi(x) psi(y)], psi = phi if not given, by Gauss-Legendre panels that end at kinks; about 1e-12 of the largest value.
 
     y given x is N(slope x, conditional_sd^2). The inner integral is cut where y meets a kink. As a function of x it is
     smooth, but may change within conditional_sd of a kink: the outer panels shrink geometrically towards each of them.
     """
+    psi = phi if psi is None else psi
     sd_x, slope = np.sqrt(a), (c / a if a else 0.0)
     conditional_sd = np.sqrt(max(b - slope * c, 0.0))
-    mesh, kinks = resolve(phi, REACH * np.sqrt(max(a, b)))
+    reach = REACH * np.sqrt(max(a, b))
+    (mesh, kinks), (mesh_psi, kinks_psi) = resolve(phi, reach), resolve(psi, reach)
     x, weight = np.zeros(1), np.ones(1)
     if a:
-        kinks_of_y, mesh_of_y = (kinks / slope, mesh / slope) if slope else (kinks[:0], mesh[:0])
+        kinks_of_y, mesh_of_y = (kinks_psi / slope, mesh_psi / slope) if slope else (kinks_psi[:0], mesh_psi[:0])
         shrinking = REACH * sd_x * np.outer([-1, 1], 2.0 ** -np.arange(40)).ravel()
         near = np.add.outer(np.concatenate([kinks, kinks_of_y]), np.append(shrinking, 0)).ravel()
         ends = np.concatenate([np.linspace(-REACH, REACH, 9) * sd_x, mesh, mesh_of_y, near])
         x, weight = _gauss_legendre(np.unique(ends.clip(-REACH * sd_x, REACH * sd_x)))
         weight = weight * np.exp(-((x / sd_x) ** 2) / 2) / (sd_x * np.sqrt(2 * np.pi))
     mean = slope * x[:, None]
-    cuts = np.concatenate([mesh, kinks]) - mean
+    cuts = np.concatenate([mesh_psi, kinks_psi]) - mean
     with np.errstate(divide="ignore", invalid="ignore"):
         cuts = np.where(cuts == 0, 0, cuts / conditional_sd).clip(-REACH, REACH)
     grid = np.broadcast_to(np.linspace(-REACH, REACH, 9), (len(x), 9))
     z, inner_weight = _gauss_legendre(np.sort(np.concatenate([grid, cuts], axis=1), axis=1))
-    inner = inner_weight * np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi) * _values(phi, mean + conditional_sd * z)
+    inner = inner_weight * np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi) * _values(psi, mean + conditional_sd * z)
     integrand = np.abs(weight * _values(phi, x) * inner.sum(axis=1))
     if a and max(integrand[0], integrand[-1]) > 1e-9 * integrand.max():
         raise unusable("activation", f"one that grows slower than a Gaussian falls within {REACH:g} standard deviations", phi)

@@ -27,6 +27,7 @@ from hierattn.options import (
     build_observations,
     takes,
 )
+from hierattn.program_commands import print_program
 
 app = typer.Typer(
     help="The infinite-width law of attention as an explicit hierarchical generative model.",
@@ -148,6 +149,7 @@ def print_inspection(observations: Any, as_json: Json = False) -> None:
 
 app.command("fit")(write_fit)
 app.command("calibrate")(write_calibration)
+app.command("netsor")(print_program)
 
 
 def _write_draws(

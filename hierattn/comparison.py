@@ -20,6 +20,7 @@ from hierattn.inputs import RandomInputs
 from hierattn.law import Law
 from hierattn.marginal import Marginal, from_draws, jackknife_error
 from hierattn.mixtures import Nodes
+from hierattn.two_level import projection_p_values
 
 TAILS = {"99": 0.01, "999": 1e-3, "9999": 1e-4}
 REACH, POINTS = 14.0, 1401  # standard deviations, and points on the way, of integrals over y > 0
@@ -27,7 +28,6 @@ LEVEL = POWER = 0.95
 MEAN_ABSOLUTE = np.sqrt(2 / np.pi)  # E|z| of a standard normal: what a sum of absolute errors shows of noise
 ENOUGH = 10  # observed exceedances that make a tail ratio
 BINS = 32  # of equal probability under the law, for observed outputs
-PROJECTIONS = 8
 
 
 def compare(
@@ -189,9 +189,8 @@ def compare_outputs(outputs: Any, law: Law, token: int = 0, seed: int = 0) -> di
     record["ks_p_value"] = float(stats.kstest(seen[:, 0], lambda t: marginal.cdf(t)).pvalue)
     record["scale_p_value"] = float(stats.kstest((seen**2).mean(axis=1), cdf_of_mean_square).pvalue)
     drawn = np.asarray(law.sample(jax.random.key(seed), max(len(y), 10_000), 1), float)[:, :, 0]
-    directions = np.random.default_rng(seed).normal(size=(PROJECTIONS, law.shape[0]))
-    p_values = [stats.ks_2samp(y[:, :, 0] @ direction, drawn @ direction).pvalue for direction in directions]
-    record["projection_p_value"] = float(min(1.0, PROJECTIONS * min(p_values)))
+    p_values = projection_p_values(y[:, :, 0], drawn, seed)
+    record["projection_p_value"] = float(min(1.0, len(p_values) * min(p_values)))
     return record | {"reasons": reasons}
 
 

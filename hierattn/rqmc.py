@@ -58,6 +58,18 @@ def expectations(
     return means
 
 
+def gaussian_mean(f: Statistics, L: np.ndarray, seed: int, accuracy: float, budget: int) -> np.ndarray:
+    """Means of f over N(0, L L'), one row a shift; points are doubled until the error of all is `accuracy` of the largest.
+
+    f takes points (token, N) and returns the means of its statistics over them.
+    """
+
+    def enough(rows: np.ndarray) -> bool:
+        return bool(np.all(error(rows) <= accuracy * np.abs(rows.mean(axis=0)).max()))
+
+    return expectations(lambda uniforms: f(L @ ndtri(uniforms).T), L.shape[1], seed, enough, budget)
+
+
 def error(x: np.ndarray) -> Any:
     """Stated error of the mean of x over shifts (axis 0)."""
     return COVER * x.std(axis=0, ddof=1) / np.sqrt(len(x))

@@ -3,7 +3,7 @@ import math
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import integrate
+from scipy import integrate, special, stats
 
 from hierattn import InputError, activations
 
@@ -67,3 +67,17 @@ def test_bad_activations_are_named():
         activations.lookup(lambda x: x.sum()).dual(1, 1, 0.5)
     with pytest.raises(InputError, match="activation: expected a function with few kinks"):
         activations.lookup(lambda x: np.floor(2000 * x)).dual(1, 1, 0.5)
+
+
+@pytest.mark.parametrize(("a", "b", "c"), [(1.7, 0.6, 0.5), (0.4, 2.0, -0.7), (1.0, 1.0, 0.0), (1.2, 1.2, 1.2)])
+def test_two_activations_by_steins_lemma(a, b, c):
+    """E[x psi(y)] = c E[psi'(y)], and E[erf(x) relu(y)] = E[relu(y) erf(slope y / sqrt(1 + 2 v))] as one integral."""
+    identity, relu, erf = (activations.lookup(name) for name in ("identity", "relu", "erf"))
+    assert activations.cross_dual(identity, relu, a, b, c) == pytest.approx(c / 2, abs=1e-12)
+    assert activations.cross_dual(relu, identity, a, b, c) == pytest.approx(c / 2, abs=1e-12)
+    assert activations.cross_dual(identity, erf, a, b, c) == pytest.approx(2 * c / np.sqrt(np.pi * (1 + 2 * b)), abs=1e-12)
+    inner = c / b / np.sqrt(1 + 2 * max(a - c * c / b, 0.0))
+    density = stats.norm(scale=np.sqrt(b)).pdf
+    known = integrate.quad(lambda y: y * special.erf(inner * y) * density(y), 0, 12 * np.sqrt(b), epsabs=1e-13)[0]
+    assert activations.cross_dual(erf, relu, a, b, c) == pytest.approx(known, abs=1e-11)
+    assert activations.cross_dual(relu, relu, a, b, c) == relu.dual(a, b, c)

@@ -1,6 +1,5 @@
 """Observations and a model -> posterior, as an ArviZ DataTree. The one place that looks models up."""
 
-import importlib.util
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -15,6 +14,7 @@ from hierattn.inference import networkwise, nuts
 from hierattn.inference.checkpoints import Checkpoint
 from hierattn.inference.problem import Posterior, Problem, pose
 from hierattn.inference.verdict import convergence, reason
+from hierattn.loading import run_file
 from hierattn.marginal import in_float64
 from hierattn.observations import Observations
 from hierattn.storage import check_new, whole_file
@@ -102,14 +102,7 @@ def lookup(model: str) -> ModuleType:
     path = Path(model)
     if path.suffix != ".py":
         raise unusable("model", "one of " + ", ".join(MODELS) + ", or a .py file", repr(model))
-    if not path.is_file():
-        raise InputError(f"{path}: expected a file with a function `model`, got none; check the path")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
-    try:
-        spec.loader.exec_module(module)  # type: ignore[union-attr]
-    except Exception as error:
-        raise InputError(f"{path}: expected a file that Python can run, got {type(error).__name__}: {error}") from error
+    module = run_file(path, "a function `model`")
     if not callable(getattr(module, "model", None)):
         raise InputError(f"{path}: expected a function `model`, got {', '.join(n for n in vars(module) if n[0] != '_')}")
     return module
