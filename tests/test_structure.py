@@ -26,6 +26,8 @@ LAYERS = [
     {"inspection", "inference"},
     {"calibration", "model_comparison"},
     {"comparison"},
+    {"diagnostics"},
+    {"reporting"},
     {"options"},
     {"inference_commands"},
     {"cli"},
@@ -33,14 +35,15 @@ LAYERS = [
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 ALLOWED = {
     "numpyro": {"distributions", "modelling", "models", "inference"},
-    "arviz": {"inference"},
-    "matplotlib": set(),
+    "arviz": {"inference", "diagnostics", "reporting"},
+    "matplotlib": {"reporting"},
+    "jinja2": {"reporting"},
     "typer": {"cli", "options", "inference_commands"},
     "rich": {"console"},
 }
 
 
-ROOMS = ("models", "inference")  # folders that are one part, whose files may import each other
+ROOMS = ("models", "inference", "diagnostics", "reporting")  # folders that are one part, whose files may import each other
 
 
 def part(path):
