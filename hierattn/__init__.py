@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from hierattn.architecture import Architecture, rotary_frequencies, sequence_mask
     from hierattn.collapsed import FiniteWidth, given_inputs
     from hierattn.comparison import against_gaussian, compare, compare_outputs
+    from hierattn.diagnostics.diagnosis import diagnose
     from hierattn.errors import InputError, UnsafeInputError
     from hierattn.inference.fitting import fit
     from hierattn.inputs import RandomInputs
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from hierattn.marginal import Marginal
     from hierattn.moments import Moments
     from hierattn.observations import Observations, read
+    from hierattn.reporting.page import report
 
 __version__ = "0.1.0"
 __all__ = [
@@ -47,12 +49,14 @@ __all__ = [
     "against_gaussian",
     "compare",
     "compare_outputs",
+    "diagnose",
     "distributions",
     "fit",
     "given_inputs",
     "kernels",
     "network",
     "read",
+    "report",
     "rotary_frequencies",
     "sequence_mask",
 ]
@@ -68,6 +72,7 @@ _HOMES = {
     "against_gaussian": "comparison",
     "compare": "comparison",
     "compare_outputs": "comparison",
+    "diagnose": "diagnostics.diagnosis",
     "fit": "inference.fitting",
     "RandomInputs": "inputs",
     "Law": "law",
@@ -76,6 +81,7 @@ _HOMES = {
     "Moments": "moments",
     "Observations": "observations",
     "read": "observations",
+    "report": "reporting.page",
 }
 
 

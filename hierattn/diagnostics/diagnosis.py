@@ -1,25 +1,24 @@
 """A diagnosis: outputs, or a fit, against the law; the verdict with its reasons and the numbers behind them."""
 
-import json
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hierattn.architecture import Architecture
-from hierattn.diagnostics import reference, verdict
+from hierattn.diagnostics import power, predictive, record, tails
+from hierattn.diagnostics.examination import Examination
 from hierattn.diagnostics.subject import Subject, of_fit, of_observations
+from hierattn.diagnostics.verdict import judge
 from hierattn.errors import unusable
-from hierattn.inference.verdict import reason
+from hierattn.marginal import Marginal
 from hierattn.observations import Observations
 
 if TYPE_CHECKING:
     from xarray import DataTree
 
 WORDS = {True: "CONSISTENT", False: "NOT CONSISTENT", None: "UNDECIDED"}
-NUMBERS = 2**20  # of outputs that are looked at
-FEWER = 4  # simulated networks for one that is looked at, at least
-ORDER = ("not_converged", "low_power", "unidentified")
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,33 +32,55 @@ class Diagnosis:
     """
 
     subject: Subject
-    outputs: np.ndarray
+    seed: int
     consistent: bool | None
     reasons: list[dict[str, Any]]
-    examination: verdict.Examination | None
+    outputs: np.ndarray
+    examination: Examination | None
     powers: dict[str, float]
-    seed: int
+
+    @property
+    def verdict(self) -> str:
+        """In words."""
+        return WORDS[self.consistent]
 
     @property
     def codes(self) -> list[str]:
         """Codes of the reasons."""
         return [reason["code"] for reason in self.reasons]
 
-    @property
+    @cached_property
+    def marginals(self) -> list[Marginal]:
+        """Distributions of the first tokens under the law."""
+        return [] if self.subject.law is None else tails.marginals(self.subject.law, self.seed)
+
+    @cached_property
+    def tails(self) -> tails.Tails | None:
+        """Tails of the outputs against the law's."""
+        return tails.tails(self.outputs, self.marginals, self.seed) if self.marginals else None
+
+    @cached_property
+    def power_curve(self) -> dict[int, dict[str, float]]:
+        """Power for other numbers of networks."""
+        return {} if self.examination is None else power.curve(self.examination, self.seed)
+
+    @cached_property
+    def predictive(self) -> dict[str, predictive.Check]:
+        """Statistics of the outputs among those of predicted ones."""
+        return predictive.checks(self.subject, self.outputs, self.seed)
+
+    @cached_property
     def record(self) -> dict[str, Any]:
         """Every number, as JSON has it."""
-        from hierattn.diagnostics.record import of_diagnosis
-
-        return of_diagnosis(self)
+        return record.of_diagnosis(self)
 
     def _repr_html_(self) -> str:
-        from hierattn.reporting.page import summary_html
+        from hierattn.reporting.page import notebook  # builds on this file
 
-        return summary_html(self)
+        return notebook(self)
 
     def __repr__(self) -> str:
-        lines = [WORDS[self.consistent], *(f"  {reason['message']}" for reason in self.reasons)]
-        return "\n".join(lines)
+        return "\n".join([self.verdict, *(f"  {reason['message']}" for reason in self.reasons)])
 
 
 def diagnose(
@@ -82,47 +103,9 @@ def diagnose(
         if value is not None and not 0 < value < np.inf:
             raise unusable(name, "a positive number", value)
     if isinstance(subject, Observations):
-        return judge(of_observations(subject, layer, given, seed), seed)
-    return judge(of_fit(subject, layer, given, seed), seed)
-
-
-def judge(subject: Subject, seed: int) -> Diagnosis:
-    """The verdict on a subject."""
-    y = outputs_of(subject)
-    reasons = of_the_fit(subject)
-    if subject.law is None:
-        message = "there is no law to hold the outputs against: the kernel of the inputs is not known"
-        return Diagnosis(subject, y, None, [*reasons, reason("unidentified", message)], None, {}, seed)
-    if len(y) < 2:
-        message = "one network is Gaussian given its scores: nothing can be told from it"
-        return Diagnosis(subject, y, None, [*reasons, reason("low_power", message, networks=1)], None, {}, seed)
-    y = y[: reference.pool_size(subject.law, len(y), y.shape[-1]) // FEWER]
-    found = verdict.examine(subject, y, seed)
-    wrong = verdict.departures(subject, y, found, seed)
-    powers = verdict.power(found, len(y), seed)
-    if wrong:
-        return Diagnosis(subject, y, False, [*wrong, *reasons], found, powers, seed)
-    reasons = sorted([*reasons, *verdict.lacking_power(powers, len(y))], key=lambda reason: ORDER.index(reason["code"]))
-    return Diagnosis(subject, y, None if reasons else True, reasons, found, powers, seed)
-
-
-def outputs_of(subject: Subject) -> np.ndarray:
-    """The outputs that are looked at: all of them, or of as many networks as there is room for."""
-    y = subject.observations.outputs
-    return np.asarray(y[: max(2, NUMBERS // y[0].size)], float)
-
-
-def of_the_fit(subject: Subject) -> list[dict[str, Any]]:
-    """Why a fit, or an estimate, is not to be relied on."""
-    found = []
-    if subject.tree is not None:
-        said = json.loads(subject.tree.attrs["reasons"])
-        if subject.tree.attrs["verdict"] != "CONVERGED":
-            why = "; ".join(reason["message"] for reason in said if reason["code"] in ("rhat", "ess", "divergences", "ebfmi"))
-            found.append(reason("not_converged", f"the fit did not converge: {why}"))
+        found = of_observations(subject, layer, given, seed)
+    elif "posterior" in getattr(subject, "children", ()):
+        found = of_fit(subject, layer, given, seed)
     else:
-        said = list(subject.reasons)
-    for each in said:
-        if each["code"] in ("unidentified", "prior_dominated", "two_modes", "at_an_end") and subject.free:
-            found.append({**each, "code": "unidentified"})
-    return found
+        raise unusable("subject", "Observations or a fit", type(subject).__name__, "read files with hierattn.read")
+    return Diagnosis(found, seed, **judge(found, seed)._asdict())

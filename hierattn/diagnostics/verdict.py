@@ -1,195 +1,69 @@
-"""Do these outputs follow the law? Yes, no and why not, or: these outputs could not have shown it.
+"""Do these outputs follow the law? Yes, no and why not, or: these outputs could not have shown it."""
 
-The hierarchy comes first. Networks that differ less than Gaussian ones were normalised; if the coordinates of a network know
-nothing of each other its scores are not shared, and outputs are Gaussian, or heavy-tailed without it. Only where the hierarchy
-stands it makes sense to ask for scales and kernel: if estimated scales mend everything, those are named that exclude the given
-ones. One wrong kernel comes before two wrong scales, and before one that is wrong by more than a factor of two.
-"""
-
+import json
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import ndtr, ndtri
 
-from hierattn.diagnostics import reference, statistics, testing
-from hierattn.diagnostics.statistics import Statistics
-from hierattn.diagnostics.subject import SCALES, Subject, of_observations
-from hierattn.errors import InputError
+from hierattn.diagnostics import reference
+from hierattn.diagnostics.departures import departures
+from hierattn.diagnostics.examination import Examination, examine
+from hierattn.diagnostics.power import lacking, power
+from hierattn.diagnostics.subject import Subject
 from hierattn.inference.verdict import reason
 
-POWER = 0.9  # with which a departure must have been seen for its absence to mean something
-OFF = 1.3  # factor of score_scale that must have been seen
-FAR = 2.0  # factor of score_scale that a wrong kernel explains as well
-FEWEST = 10  # networks below which nothing is decided by the absence of departures
-RIVALS = {"gaussian": "the Gaussian of equal covariance", "own": "coordinates with scores of their own"}
+NUMBERS = 2**20  # of outputs that are looked at
+FEWER = 4  # simulated networks for one that is looked at, at least
+ORDER = ("not_converged", "low_power", "unidentified")
 
 
-class Examination(NamedTuple):
-    """Outputs held against a law."""
+class Verdict(NamedTuple):
+    """On outputs: consistent with the law (True, False, or None: undecided), why, and what it is based on."""
 
-    reference: reference.Reference
-    seen: Statistics
-    drawn: Statistics
-    at: testing.Expected
-    p_values: dict[str, float]
-    corrected: dict[str, float]
-    evenness_p_value: float
-    tests: testing.Tests
-
-    @property
-    def refused(self) -> set[str]:
-        """Tests that refuse the law."""
-        return {name for name, p in self.corrected.items() if p < testing.LEVEL}
+    consistent: bool | None
+    reasons: list[dict[str, Any]]
+    outputs: np.ndarray
+    examination: Examination | None
+    powers: dict[str, float]
 
 
-def examine(subject: Subject, y: np.ndarray, seed: int) -> Examination:
-    """All tests of a law, corrected for their number."""
-    assert subject.law is not None
-    rng, (M, _, C) = np.random.default_rng(seed), y.shape
-    pools = reference.simulate(subject.law, C, reference.pool_size(subject.law, M, C), seed)
-    view = pools.view
-    seen = statistics.statistics(statistics.features(y, view).mean(axis=0), view)
-    drawn, gaussian = (data_sets(pool, view, M, testing.REPLICATES, rng) for pool in (pools.law, pools.gaussian))
-    at = testing.expected(pools, drawn, subject.free)
-    found, null = testing.tests(at, seen), testing.tests(at, drawn)
-    p = {name: float(value) for name, value in testing.p_values(found, null).items()}
-    evenness = float(testing.ranks(-seen.evenness, -gaussian.evenness, two_sided=False)) if C > 1 and M > 1 else 1.0
-    corrected = testing.holm(p | {"normalised": evenness})
-    return Examination(pools, seen, drawn, at, p | {"normalised": evenness}, corrected, evenness, found)
+def judge(subject: Subject, seed: int) -> Verdict:
+    """The verdict on a subject."""
+    y = outputs_of(subject)
+    reasons = of_the_fit(subject)
+    if subject.law is None:
+        message = "there is no law to hold the outputs against: the kernel of the inputs is not known"
+        return Verdict(None, [*reasons, reason("unidentified", message)], y, None, {})
+    if len(y) < 2:
+        message = "one network is Gaussian given its scores: nothing can be told from it"
+        return Verdict(None, [*reasons, reason("low_power", message, networks=1)], y, None, {})
+    y = y[: reference.pool_size(subject.law, len(y), y.shape[-1]) // FEWER]
+    found = examine(subject, y, seed)
+    wrong = departures(subject, y, found, seed)
+    powers = power(found, len(y), seed)
+    if wrong:
+        return Verdict(False, [*wrong, *reasons], y, found, powers)
+    reasons = sorted([*reasons, *lacking(powers, len(y))], key=lambda reason: ORDER.index(reason["code"]))
+    return Verdict(None if reasons else True, reasons, y, found, powers)
 
 
-def data_sets(pool: np.ndarray, view: statistics.View, networks: int, number: int, rng: np.random.Generator) -> Statistics:
-    """Statistics of data sets drawn from a pool of simulated networks."""
-    return statistics.statistics(statistics.replicates(pool, networks, number, rng), view)
+def outputs_of(subject: Subject) -> np.ndarray:
+    """The outputs that are looked at: all of them, or of as many networks as there is room for."""
+    y = subject.observations.outputs
+    return np.asarray(y[: max(2, NUMBERS // y[0].size)], float)
 
 
-def departures(subject: Subject, y: np.ndarray, found: Examination, seed: int) -> list[dict[str, Any]]:
-    """Why the law is refused; empty if it is not."""
-    refused = found.refused
-    if not refused:
-        return []
-    if "normalised" in refused:
-        return [normalised(found)]
-    rng = np.random.default_rng(seed + 1)
-    low = "spread" in refused and found.tests.spread < 0
-    if low and (shared := testing.sharing(y, found.reference.view, rng)) > testing.LEVEL:
-        return [without_hierarchy(y, found, shared, rng)]
-    if "within" in refused:
-        numbers = {"within": float(found.seen.within), "p_value": found.corrected["within"]}
-        if low:
-            message = "networks differ less, and coordinates of one network more, than shared scores allow"
-            return [reason("no_shared_scores", message, **numbers)]
-        return [reason("coordinates", "the coordinates of one network are not Gaussian given its scores", **numbers)]
-    return of_scales_and_kernel(subject, y, found, seed)
-
-
-def normalised(found: Examination) -> dict[str, Any]:
-    """Networks are too much alike."""
-    ratio = float(found.seen.evenness)
-    message = f"networks differ less than Gaussian ones would ({ratio:.2g} of their variance): outputs were normalised"
-    return reason("normalised", message, variance_ratio=ratio, p_value=found.corrected["normalised"])
-
-
-def without_hierarchy(y: np.ndarray, found: Examination, shared: float, rng: np.random.Generator) -> dict[str, Any]:
-    """Nothing is shared by the coordinates of a network: Gaussian, or heavy-tailed by themselves?"""
-    view = found.reference.view
-    gaussian = data_sets(found.reference.gaussian, view, len(y), testing.REPLICATES, rng)
-    p = [float(testing.ranks(x, null, True)) for x, null in zip(found.seen.kurtosis, gaussian.kurtosis.T, strict=True)]
-    p_gaussian = min(1.0, 2 * min(p))
-    numbers = {
-        "spread": float(found.seen.spread),
-        "spread_law": float(found.at.mean.spread),
-        "excess_kurtosis": float(3 * found.seen.kurtosis[0]),
-        "sharing_p_value": shared,
-        "gaussian_p_value": p_gaussian,
-    }
-    if p_gaussian < testing.LEVEL:
-        message = "coordinates are heavy-tailed, but those of one network share no scores"
-        return reason("no_shared_scores", message, **numbers)
-    return reason("gaussian", "networks do not differ and outputs are Gaussian: no trace of random scores", **numbers)
-
-
-def of_scales_and_kernel(subject: Subject, y: np.ndarray, found: Examination, seed: int) -> list[dict[str, Any]]:
-    """The hierarchy stands: which of scales, kernel, heads is wrong?"""
-    numbers = {f"{name}_p_value": p for name, p in found.corrected.items() if name in found.refused}
-    given, shape_off = subject.given, bool({"score_scale", "kernel"} & found.refused)
-    if given and (shape_off or "scale" in found.refused):
-        freed = with_free_scales(subject, seed)
-        if freed is not None and not freed.at_an_end and not examine(freed, y, seed).refused:
-            return scales_that_mend(given, freed, numbers)
-    if found.refused == {"scale"} and found.tests.scale is not None:
-        return [wrong_scale(given, "value_scale", given["value_scale"] * np.exp(float(found.tests.scale) / 2), numbers)]
-    if shape_off:
-        return [reason("kernel", "no scales make the covariance over tokens what this kernel leads to", **numbers)]
-    return [spread_only(found, numbers)]
-
-
-def with_free_scales(subject: Subject, seed: int) -> Subject | None:
-    """The same outputs against the law with estimated scales, if they can be estimated."""
-    try:
-        return of_observations(subject.observations, subject.layer, dict.fromkeys(SCALES), seed)
-    except InputError:
-        return None
-
-
-def scales_that_mend(given: dict[str, float], freed: Subject, numbers: dict[str, float]) -> list[dict[str, Any]]:
-    """With estimated scales all is well: which of the given ones are not among them?"""
-    logs = {name: np.log(freed.draws[name] / given[name]) for name in given}
-    z = {name: abs(float(np.median(x) / x.std())) for name, x in logs.items()}
-    estimate = {name: float(np.median(freed.draws[name])) for name in given}
-    wrong = [name for name in given if z[name] > -ndtri(testing.LEVEL / 2)] or [max(z, key=lambda name: z[name])]
-    far = "score_scale" in wrong and abs(np.log(estimate["score_scale"] / given["score_scale"])) > np.log(FAR)
-    if len(wrong) == 1 and not far:
-        return [wrong_scale(given, wrong[0], estimate[wrong[0]], numbers)]
-    message = "the kernel is not that of these outputs, or scales are far from the given ones"
-    each = [wrong_scale(given, name, estimate[name], numbers, "unless the kernel is wrong, ") for name in wrong]
-    return [reason("kernel", message, **numbers), *each]
-
-
-def wrong_scale(given: dict, name: str, estimate: float, numbers: dict, prefix: str = "") -> dict[str, Any]:
-    """One scale is not the given one."""
-    message = f"{prefix}{name} is {estimate:.3g} rather than {given[name]:.3g}"
-    code = {"score_scale": "score_scale", "value_scale": "scale"}[name]
-    return reason(code, message, given=given[name], estimate=float(estimate), **numbers)
-
-
-def spread_only(found: Examination, numbers: dict[str, float]) -> dict[str, Any]:
-    """The covariance over tokens is right, but not how much networks differ."""
-    seen, law = float(found.seen.spread), float(found.at.mean.spread)
-    message = (
-        f"networks differ {'more' if found.tests.spread > 0 else 'less'} than the law says: heads or head_dim may be wrong"
-    )
-    return reason("spread", message, spread=seen, spread_law=law, **numbers)
-
-
-def power(found: Examination, networks: int, seed: int, number: int = 500) -> dict[str, float]:
-    """Probability that so many networks of a rival would have been refused, and that a wrong score_scale would have been."""
-    rng, pools = np.random.default_rng(seed + 2), found.reference
-    drawn = data_sets(pools.law, pools.view, networks, testing.REPLICATES, rng)
-    at = testing.expected(pools, drawn, found.at.free)
-    null, level = testing.tests(at, drawn), testing.LEVEL / len(found.p_values)
-    result = {}
-    for name in RIVALS:
-        rivals = data_sets(getattr(pools, name), pools.view, networks, number, rng)
-        p = testing.p_values(testing.tests(at, rivals), null)
-        result[name] = float(np.mean(np.min(list(p.values()), axis=0) < level))
-    z = np.log(OFF) / at.error_of_log_score_scale
-    return result | {"score_scale": float(ndtr(z - ndtri(1 - level / 2)))}
-
-
-def lacking_power(powers: dict[str, float], networks: int) -> list[dict[str, Any]]:
-    """Why the absence of departures means nothing; empty if it does mean something."""
-    reasons = []
-    for name, words in RIVALS.items():
-        if powers[name] < POWER:
-            message = f"{networks} networks tell the law from {words} with probability {powers[name]:.2g} only"
-            reasons.append(reason("low_power", message, power=powers[name], networks=networks))
-    if powers["score_scale"] < POWER:
-        off = f"{OFF - 1:.0%}"
-        message = (
-            f"{networks} networks show a score_scale that is off by {off} with probability {powers['score_scale']:.2g} only"
-        )
-        reasons.append(reason("low_power", message, power=powers["score_scale"], networks=networks))
-    if networks < FEWEST:
-        reasons.append(reason("low_power", f"{networks} networks only, fewer than {FEWEST}", networks=networks))
-    return reasons
+def of_the_fit(subject: Subject) -> list[dict[str, Any]]:
+    """Why a fit, or an estimate, is not to be relied on."""
+    found = []
+    if subject.tree is not None:
+        said = json.loads(subject.tree.attrs["reasons"])
+        if subject.tree.attrs["verdict"] != "CONVERGED":
+            why = "; ".join(reason["message"] for reason in said if reason["code"] in ("rhat", "ess", "divergences", "ebfmi"))
+            found.append(reason("not_converged", f"the fit did not converge: {why}"))
+    else:
+        said = list(subject.reasons)
+    for each in said:
+        if each["code"] in ("unidentified", "prior_dominated", "two_modes", "at_an_end") and subject.free:
+            found.append({**each, "code": "unidentified"})
+    return found
