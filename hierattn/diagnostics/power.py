@@ -10,7 +10,7 @@ from hierattn.diagnostics.examination import Examination, data_sets
 from hierattn.inference.verdict import reason
 
 POWER = 0.9  # with which a departure must have been seen for its absence to mean something
-OFF = 1.3  # factor of score_scale that must have been seen
+OFF = 1.3  # factor by which a given score_scale is wrong, that must have been seen
 FEWEST = 10  # networks below which nothing is decided by the absence of departures
 RIVALS = {"gaussian": "the Gaussian of equal covariance", "own": "coordinates with scores of their own"}
 CURVE = (2, 3, 5, 8, 12, 20, 32, 50, 80, 125, 200, 320, 500, 800, 1250)  # networks for which power is looked at
@@ -19,7 +19,7 @@ CURVE = (2, 3, 5, 8, 12, 20, 32, 50, 80, 125, 200, 320, 500, 800, 1250)  # netwo
 def power(
     found: Examination, networks: int, seed: int, number: int = 500, data_sets_of_law: int = testing.REPLICATES
 ) -> dict[str, float]:
-    """Probability that so many networks of a rival would have been refused, and that a wrong score_scale would have been."""
+    """Probability that so many networks of a rival would have been refused, and that a given score_scale that is wrong would."""
     rng, pools = np.random.default_rng(seed + 2), found.reference
     drawn = data_sets(pools.law, pools.view, networks, data_sets_of_law, rng)
     at = testing.expected(pools, drawn, found.at.free)
@@ -29,6 +29,8 @@ def power(
         rivals = data_sets(getattr(pools, name), pools.view, networks, number, rng)
         p = testing.p_values(testing.tests(at, rivals), null)
         result[name] = float(np.mean(np.min(list(p.values()), axis=0) < level))
+    if "score_scale" in at.free:
+        return result
     z = np.log(OFF) / at.error_of_log_score_scale
     return result | {"score_scale": float(ndtr(z - ndtri(1 - level / 2)))}
 
