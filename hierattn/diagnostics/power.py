@@ -16,12 +16,10 @@ RIVALS = {"gaussian": "the Gaussian of equal covariance", "own": "coordinates wi
 CURVE = (2, 3, 5, 8, 12, 20, 32, 50, 80, 125, 200, 320, 500, 800, 1250)  # networks for which power is looked at
 
 
-def power(
-    found: Examination, networks: int, seed: int, number: int = 500, data_sets_of_law: int = testing.REPLICATES
-) -> dict[str, float]:
-    """Probability that so many networks of a rival would have been refused, and that a given score_scale that is wrong would."""
+def power(found: Examination, networks: int, seed: int, number: int = 500) -> dict[str, float]:
+    """Probability that so many networks of a rival would have been refused, and that a wrong score_scale would have been."""
     rng, pools = np.random.default_rng(seed + 2), found.reference
-    drawn = data_sets(pools.law, pools.view, networks, data_sets_of_law, rng)
+    drawn = data_sets(pools.law, pools.view, networks, testing.REPLICATES, rng)
     at = testing.expected(pools, drawn, found.at.free)
     null, level = testing.tests(at, drawn), testing.LEVEL / len(found.p_values)
     result = {}
@@ -42,12 +40,10 @@ def lacking(powers: dict[str, float], networks: int) -> list[dict[str, Any]]:
         if powers[name] < POWER:
             message = f"{networks} networks tell the law from {words} with probability {powers[name]:.2g} only"
             reasons.append(reason("low_power", message, power=powers[name], networks=networks))
-    if powers["score_scale"] < POWER:
-        off = f"{OFF - 1:.0%}"
-        message = (
-            f"{networks} networks show a score_scale that is off by {off} with probability {powers['score_scale']:.2g} only"
-        )
-        reasons.append(reason("low_power", message, power=powers["score_scale"], networks=networks))
+    seen = powers.get("score_scale", 1.0)
+    if seen < POWER:
+        message = f"{networks} networks show a score_scale that is off by {OFF - 1:.0%} with probability {seen:.2g} only"
+        reasons.append(reason("low_power", message, power=seen, networks=networks))
     if networks < FEWEST:
         reasons.append(reason("low_power", f"{networks} networks only, fewer than {FEWEST}", networks=networks))
     return reasons
@@ -59,7 +55,7 @@ def curve(found: Examination, seed: int, number: int = 200) -> dict[int, dict[st
     for networks in CURVE:
         if 4 * networks > len(found.reference.law):
             break
-        result[networks] = power(found, networks, seed, number, data_sets_of_law=999)
+        result[networks] = power(found, networks, seed, number)
         if min(result[networks].values()) > 0.99:
             break
     return result
