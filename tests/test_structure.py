@@ -14,6 +14,7 @@ LAYERS = [
     {"storage", "stored", "architecture", "activations", "rqmc", "independent", "wishart", "mixtures"},
     {"kernels", "sampling", "inputs", "formats"},
     {"network", "one_token", "scale_mixture", "files", "observed_kernel"},
+    {"stored_fits"},
     {"marginal"},
     {"law"},
     {"joint_moments", "collapsed"},
@@ -28,8 +29,9 @@ LAYERS = [
     {"comparison"},
     {"diagnostics"},
     {"reporting"},
+    {"demonstration"},
     {"options"},
-    {"inference_commands"},
+    {"inference_commands", "diagnosis_commands"},
     {"cli"},
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
@@ -38,7 +40,7 @@ ALLOWED = {
     "arviz": {"inference", "diagnostics", "reporting"},
     "matplotlib": {"reporting"},
     "jinja2": {"reporting"},
-    "typer": {"cli", "options", "inference_commands"},
+    "typer": {"cli", "options", "inference_commands", "diagnosis_commands"},
     "rich": {"console"},
 }
 
