@@ -43,12 +43,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(NAMES))
     parser.add_argument("--quick", action="store_true", help="fewer networks: seconds instead of minutes")
-    parser.add_argument("--out", default=str(HERE / "figures"))
+    parser.add_argument("--out", help="folder (default: analysis/figures, and figures/quick for --quick)")
     chosen = parser.parse_args()
     unknown = set(chosen.names) - set(NAMES)
     if unknown:
         parser.error(f"no such figure: {', '.join(sorted(unknown))} (there are {', '.join(NAMES)})")
-    options = ["--out", chosen.out, *["--quick"] * chosen.quick]
+    options = [*(["--out", chosen.out] if chosen.out else []), *["--quick"] * chosen.quick]
     if chosen.quick:  # most of a quick run is compilation
         os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1")
     if chosen.names:

@@ -98,8 +98,9 @@ def main(name: str, compute, draw, arguments: list[str] | None = None) -> None:
     """Run a figure script: compute, keep the numbers, draw."""
     parser = argparse.ArgumentParser(description=sys.modules[compute.__module__].__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer networks: seconds instead of minutes")
-    parser.add_argument("--out", type=Path, default=HERE / "figures")
+    parser.add_argument("--out", type=Path, help="folder (default: analysis/figures, and figures/quick for --quick)")
     options = parser.parse_args(arguments)
+    options.out = options.out or HERE / "figures" / ("quick" if options.quick else "")
     options.out.mkdir(parents=True, exist_ok=True)
     start = time.perf_counter()
     results = compute(options.quick)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from hierattn.joint_moments import JointMoments
     from hierattn.law import Law
     from hierattn.marginal import Marginal
+    from hierattn.model_comparison import compare_models
     from hierattn.moments import Moments
     from hierattn.observations import Observations, read
     from hierattn.reporting.page import report
@@ -48,6 +49,7 @@ __all__ = [
     "activations",
     "against_gaussian",
     "compare",
+    "compare_models",
     "compare_outputs",
     "diagnose",
     "distributions",
@@ -71,6 +73,7 @@ _HOMES = {
     "given_inputs": "collapsed",
     "against_gaussian": "comparison",
     "compare": "comparison",
+    "compare_models": "model_comparison",
     "compare_outputs": "comparison",
     "diagnose": "diagnostics.diagnosis",
     "fit": "inference.fitting",

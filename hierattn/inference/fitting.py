@@ -52,8 +52,9 @@ def fit(
     observations    `Observations`: outputs, and the kernel of their inputs if it is known
     model           a name of hierattn.models, or the path of a file with a function `model`
     layer           heads, mask, ...; from the observations if they know it. Its scales do not matter: they are inferred
-    method          how: "networkwise" (the limit law: exact, fast), "nuts" (any model), "marginal" (one token: scores
-                    integrated out on a grid), "moments" (estimates with bootstrap errors), or "auto"
+    method          how: "networkwise" (the limit law: exact, fast), "nuts" (any model), "marginal" (scores integrated out:
+                    exactly for one token, by importance sampling for more of them, where coordinates are few), "moments"
+                    (estimates with bootstrap errors), or "auto"
     prior           distributions in place of the model's own, by parameter (see `priors` in the model's file)
     width           of the networks, for the model linear_scaling
     log_likelihood  of every network with its scores integrated out, which model comparison needs
@@ -144,12 +145,12 @@ def choose_method(problem: Problem, method: str) -> tuple[str, str]:
     one_token = obs.s == 1 and plain and K.ndim == 2 and problem.name in ("limit_law", "finite_head_dim")
     limit = plain and problem.name == "limit_law" and layer.head_dim is None
     size = obs.networks * layer.heads * obs.s * (K.shape[-1] if known else obs.s)
-    can = {"nuts": True, "networkwise": limit, "marginal": one_token, "moments": limit and K.ndim == 2}
+    can = {"nuts": True, "networkwise": limit, "marginal": one_token or limit, "moments": limit and K.ndim == 2}
     if method != "auto":
         if not can[method]:
             needs = {
                 "networkwise": "the model limit_law with a known kernel",
-                "marginal": "one observed token and a known kernel",
+                "marginal": "one observed token, or the model limit_law, and a known kernel",
                 "moments": "the model limit_law with one known kernel",
             }
             raise unusable("method", f"{needs[method]} for {method}", f"{problem.name}, {obs.s} tokens", "use auto")
@@ -175,9 +176,9 @@ def route(
 ) -> Posterior:
     """The posterior by one of the methods."""
     if method == "marginal":
-        from hierattn.inference.grid import one_token
+        from hierattn.inference import grid, importance
 
-        return one_token(problem, seed, chains)
+        return (grid.one_token if problem.observations.s == 1 else importance.several_tokens)(problem, seed, chains)
     if method == "moments":
         from hierattn.inference.from_moments import by_moments
 

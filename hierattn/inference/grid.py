@@ -40,9 +40,9 @@ def one_token(problem: Problem, seed: int, chains: int = 4, draws: int = 1000) -
     log_density = [likelihood.log_likelihood(x, s, which, grid=True) + log_prior for which in range(4)]
     density = [np.exp(values - values.max()) for values in log_density]
     rng, number = np.random.default_rng(seed), chains * draws
-    log_q = np.sort(_draw(x, density[0].sum(axis=1)[None], rng.random(number)))
+    log_q = np.sort(draw_from(x, density[0].sum(axis=1)[None], rng.random(number)))
     rows = _log_posterior(problem, likelihood, log_q, s, grid=True)
-    s_drawn = _draw(s, np.exp(rows - rows.max(axis=1, keepdims=True)), rng.random(number))
+    s_drawn = draw_from(s, np.exp(rows - rows.max(axis=1, keepdims=True)), rng.random(number))
     order = rng.permutation(number).reshape(chains, draws)
     drawn = {"score_scale": np.exp(log_q), "value_scale": np.exp(likelihood.log_o(log_q, s_drawn))}
     statistics = {"lp": _log_posterior(problem, likelihood, log_q, s_drawn)}
@@ -143,7 +143,7 @@ def _axes(box: np.ndarray, points: Any) -> tuple[np.ndarray, np.ndarray]:
     return np.linspace(box[0, 0], box[0, 1], int(points[0])), np.linspace(box[1, 0], box[1, 1], int(points[1]))
 
 
-def _draw(grid: np.ndarray, density: Float[np.ndarray, "_ G"], u: Float[np.ndarray, " R"]) -> Float[np.ndarray, " R"]:
+def draw_from(grid: np.ndarray, density: Float[np.ndarray, "_ G"], u: Float[np.ndarray, " R"]) -> Float[np.ndarray, " R"]:
     """Quantiles u of densities on a grid, linear between its points: one for all, or one each."""
     cumulative = np.cumsum((density[:, 1:] + density[:, :-1]) / 2, axis=1)
     target = u * cumulative[:, -1]

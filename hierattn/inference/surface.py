@@ -20,7 +20,7 @@ COORDINATES = 64
 STRIDE = 2  # steps of the lattice in s
 DEEPEST = 20.0  # log of the mean of t over the smallest t that counts: F is flat below
 DEGREE = 5
-CHUNK = 2**22  # numbers held at once, beside those that are returned
+CHUNK = 2**19  # numbers held at once, beside those that are returned: they stay in the cache
 
 
 class Squares(NamedTuple):

@@ -6,11 +6,12 @@ from typing import Any
 import jax
 import numpy as np
 import xarray as xr
+from jaxtyping import Float
 from numpyro.infer import Predictive
 
 from hierattn.inference import integrated, latents, nuts
 from hierattn.inference.problem import Posterior, Problem
-from hierattn.inference.verdict import convergence, finite, identification, of_Sigma, reason, summary
+from hierattn.inference.verdict import convergence, finite, identification, of_Sigma, reason, sensitivity, summary
 from hierattn.kernels import factor
 from hierattn.marginal import in_float64
 from hierattn.models import DIMS
@@ -24,11 +25,12 @@ SMALL = 16  # tokens up to which kappa is kept
 
 def assemble(problem: Problem, found: Posterior, why: str, seed: int, width: int | None, log_likelihood: bool) -> xr.DataTree:
     """All groups, and in the attributes the verdict."""
-    obs, reasons = problem.observations, list(found.reasons)
+    obs, never = problem.observations, never_identified(problem)
+    reasons = [found for found in found.reasons if found["code"] != "unidentified" or not never]  # said once
     posterior = found.draws | kernels_of(problem, found.draws)
     groups = {"posterior": dataset(posterior), "sample_stats": dataset(found.statistics)}
-    prior, prior_y = predictions(problem, None, width, seed + 1)
-    _, y = predictions(problem, found.draws, width, seed + 2)
+    prior = from_prior(problem, width, seed + 1)
+    prior_y, y = new_networks(problem, [prior, found.draws], width, seed + 2)
     groups |= {"prior": dataset(prior), "prior_predictive": dataset({"y": prior_y}), "posterior_predictive": dataset({"y": y})}
     if found.Sigma is not None:
         groups["conditional_posterior"] = dataset({"Sigma": found.Sigma}, {"Sigma": ["network", "token", "token_"]})
@@ -46,10 +48,11 @@ def assemble(problem: Problem, found: Posterior, why: str, seed: int, width: int
     )
     groups["constant_data"] = constants(problem)
     not_converged = convergence(found.draws, found.statistics) if found.method not in ("marginal", "moments") else []
-    identified, remarks = identification(found.draws, prior, never_identified(problem))
+    identified, remarks = identification(found.draws, prior, never)
     reasons += [*not_converged, *remarks, *of_Sigma(found.Sigma), *of_design(problem)]
     verdict = "NOT CONVERGED" if not_converged else "CONVERGED"
     tree = xr.DataTree.from_dict(groups)
+    reasons += sensitivity(tree, [str(name) for name in groups["log_prior"].data_vars])
     tree.attrs = provenance(
         seed, model=problem.name, method=found.method, why=why, outputs_sha256=obs.sha256, source=obs.source
     )
@@ -91,35 +94,43 @@ def kernels_of(problem: Problem, draws: dict[str, np.ndarray]) -> dict[str, np.n
 
 
 @in_float64
-def predictions(
-    problem: Problem, draws: dict[str, np.ndarray] | None, width: int | None, seed: int
-) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Parameters and outputs of as many new networks as were observed, with fresh scores; from the prior without draws.
-
-    Outputs are (chain, draw, network, token, coordinate), of as many draws and coordinates as there is room for.
-    """
-    kwargs, obs = nuts.arguments(problem, width, observed=False), problem.observations
+def from_prior(problem: Problem, width: int | None, seed: int) -> dict[str, np.ndarray]:
+    """Draws (1, draw, ...) of all parameters from the prior: from their distributions themselves, if they stand alone."""
+    kwargs = nuts.arguments(problem, width, observed=False)
     parameters, _ = nuts.sites(problem, kwargs)
+    rng_key, shape = jax.random.key(seed), (1, PRIOR_DRAWS)
+    if set(parameters) == set(problem.prior):
+        keys = jax.random.split(rng_key, len(parameters))
+        return {name: np.asarray(problem.prior[name].sample(key, shape)) for name, key in zip(parameters, keys, strict=True)}
+    few = kwargs | {"coordinates": 1, "networks": problem.observations.networks if problem.K_each else 1}
+    drawn = Predictive(problem.model.model, num_samples=PRIOR_DRAWS, return_sites=parameters)(rng_key, **few)
+    return {name: np.asarray(x)[None] for name, x in drawn.items()}
+
+
+@in_float64
+def new_networks(
+    problem: Problem, parameters: list[dict[str, np.ndarray]], width: int | None, seed: int
+) -> list[Float[np.ndarray, "chain draw network token coordinate"]]:
+    """Outputs of as many new networks as were observed, with fresh scores, for each of some sets of draws (chain, draw, ...).
+
+    Of as many draws and coordinates as there is room for; in one call, since what takes time is to compile it.
+    """
+    obs = problem.observations
     each = obs.networks * obs.s
     coordinates = int(np.clip(PREDICTED // (100 * each), 1, obs.outputs.shape[-1]))
     number = int(np.clip(PREDICTED // (each * coordinates), 20, 500))
-    key, key_prior = jax.random.split(jax.random.key(seed))
-    if draws is None:
-        few = Predictive(problem.model.model, num_samples=PRIOR_DRAWS, return_sites=parameters)
-        prior = few(key_prior, **kwargs | {"coordinates": 1, "networks": obs.networks if problem.K_each else 1})
-        number = min(number, PRIOR_DRAWS)
-        chosen = {name: np.asarray(x)[:number] for name, x in prior.items()}
-        shape: tuple[int, ...] = (1, number)
-    else:
+    thinned, shapes = [], []
+    for draws in parameters:
         chains, length = next(iter(draws.values())).shape[:2]
-        per_chain = min(length, max(1, number // chains))
-        pick = np.linspace(0, length - 1, per_chain).astype(int)
-        chosen = {name: x[:, pick].reshape(-1, *x.shape[2:]) for name, x in draws.items()}
-        shape = chains, per_chain
-    y = Predictive(problem.model.model, chosen, return_sites=["y"])(key, coordinates=coordinates, **kwargs)["y"]
+        pick = np.linspace(0, length - 1, min(length, max(1, number // chains))).astype(int)
+        shapes.append((chains, len(pick)))
+        thinned.append({name: x[:, pick].reshape(-1, *x.shape[2:]) for name, x in draws.items()})
+    together = {name: np.concatenate([draws[name] for draws in thinned]) for name in thinned[-1]}
+    kwargs = nuts.arguments(problem, width, observed=False) | {"coordinates": coordinates}
+    y = Predictive(problem.model.model, together, return_sites=["y"])(jax.random.key(seed), **kwargs)["y"]
     y = np.moveaxis(np.asarray(y), 1, -1)  # draw, network, token, coordinate
-    flat = {} if draws is not None else {name: np.asarray(x)[None] for name, x in prior.items()}
-    return flat, y.reshape(*shape, *y.shape[1:])
+    ends = np.cumsum([chains * length for chains, length in shapes])[:-1]
+    return [part.reshape(*shape, *y.shape[1:]) for part, shape in zip(np.split(y, ends), shapes, strict=True)]
 
 
 def conditional(Sigma: np.ndarray, coordinates: int, seed: int) -> np.ndarray:
@@ -146,13 +157,13 @@ def likelihoods(
     every = -(-found.statistics["lp"].size * networks // LIKELIHOODS)
     draws = {name: x[:, ::every] for name, x in found.draws.items()}
     shape = (*found.statistics["lp"][:, ::every].shape, networks)
-    if found.method == "marginal":
+    if found.method == "marginal" and problem.observations.s == 1:
         from hierattn.inference.grid import log_likelihood
 
         value = log_likelihood(problem, draws["score_scale"].ravel(), draws["value_scale"].ravel())
         return np.asarray(value).reshape(shape), 0.0, []
     result = None
-    if found.method == "networkwise":
+    if found.method in ("networkwise", "marginal"):
         data, softmax = problem.data(), problem.layer.score_function == "softmax"
         result = integrated.of_limit_law(
             data, draws["score_scale"].ravel(), draws["value_scale"].ravel() / scale, seed, softmax

@@ -8,6 +8,7 @@ import numpy as np
 
 RHAT, ESS_A_CHAIN, EBFMI, DIVERGENCES = 1.01, 100, 0.3, 1e-3
 SIGMA_RHAT, SIGMA_ENTRIES, SIGMA_RECORDS = 1.05, 500, 20  # entries looked at, at most; records of them, at least
+PSENSE = 0.05  # sensitivity to the prior from which a posterior depends on it
 PRIOR_WIDTH = 0.5  # of the prior's 90 % interval (in the logarithm) that a posterior interval covers if data say little
 
 
@@ -124,6 +125,20 @@ def identification(
             message = f"{entry} is hardly informed by the data: its interval is {ratios[entry]:.0%} as long as the prior's"
             found.append(reason("prior_dominated", message, ratio=ratios[entry]))
     return identified, found
+
+
+def sensitivity(tree: Any, names: list[str]) -> list[dict[str, Any]]:
+    """Parameters whose posterior moves if their priors are raised to a power near 1 (Kallioinen et al. 2024), by ArviZ."""
+    if not names:
+        return []
+    sensitive = arviz.psense(tree, var_names=names, group="prior", group_var_names=names)
+    found = []
+    for name in names:
+        value = float(sensitive[name].max())
+        if value > PSENSE:
+            message = f"{name} depends on the prior: power-scaling sensitivity {value:.2f}, more than {PSENSE}"
+            found.append(reason("prior_sensitive", message, sensitivity=value))
+    return found
 
 
 def _length_ratio(posterior: np.ndarray, prior: np.ndarray) -> float:

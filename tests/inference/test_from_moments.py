@@ -128,14 +128,14 @@ def estimate(problem, seed=0, draws=250):
 
 
 def test_estimates_are_right_and_so_are_their_errors():
-    """Eight times 500 networks: the mean to 1.7 standard deviations; a score_scale larger by 10 % is seen."""
+    """Six times 500 networks: the mean to 2.0 standard deviations; a score_scale larger by 10 % is seen."""
     layer, found, sds = Architecture(heads=2), [], []
-    for seed in range(8):
+    for seed in range(6):
         posterior, draws = estimate(posed(observe(layer, np.eye(4), 500, 16, seed=seed), layer), seed)
         found.append([posterior.reasons[0]["numbers"][name] for name in ("score_scale", "value_scale")])
         sds.append(draws.std(axis=0))
         assert np.all(np.abs(draws.mean(axis=0) - found[-1]) < draws.std(axis=0) / 2)
-    error = np.mean(sds, axis=0) / np.sqrt(8)
+    error = np.mean(sds, axis=0) / np.sqrt(6)
     assert within(np.mean(found, axis=0), 1, error)
     assert not within(np.mean(found, axis=0), [1.1, 1], error)
     np.testing.assert_allclose(np.std(found, axis=0, ddof=1) / np.mean(sds, axis=0), 1, atol=0.8)

@@ -199,9 +199,9 @@ def test_units_do_not_matter(scale):
 def test_draws_of_a_density_linear_between_points():
     u = (np.arange(20_000) + 0.5) / 20_000
     triangle = np.array([[0.0, 1.0, 0.0, 0.0]])
-    x = grid._draw(np.array([0.0, 1.0, 2.0, 3.0]), triangle, u)
+    x = grid.draw_from(np.array([0.0, 1.0, 2.0, 3.0]), triangle, u)
     assert follows(x, stats.triang(0.5, scale=2).cdf)
-    each = grid._draw(np.array([0.0, 1.0, 2.0, 3.0]), np.tile(triangle, (len(u), 1)), u)
+    each = grid.draw_from(np.array([0.0, 1.0, 2.0, 3.0]), np.tile(triangle, (len(u), 1)), u)
     np.testing.assert_array_equal(each, x)
 
 
