@@ -7,6 +7,7 @@ import io
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -14,7 +15,7 @@ from matplotlib.figure import Figure
 
 INK = "#010203"  # stands for the page's colour
 LAW, SEEN, GAUSSIAN, OTHER = "#3b82c4", "#d1495b", "#8a8a8a", "#5b8e3e"  # 3 : 1 or more on white and on the dark page
-STYLE = {
+STYLE: Any = {
     "font.size": 10,
     "axes.labelsize": 10,
     "axes.titlesize": 10,
@@ -39,11 +40,11 @@ STYLE = {
 
 
 @contextmanager
-def axes(width: float = 5.2, height: float = 3.1, **options: object) -> Iterator[tuple[Figure, Axes]]:
+def axes(width: float = 5.2, height: float = 3.1) -> Iterator[tuple[Figure, Axes]]:
     """An empty figure in the page's look; no window, no state that stays."""
     with mpl.rc_context(STYLE):
         figure = Figure((width, height))
-        yield figure, figure.subplots(**options)
+        yield figure, figure.subplots()
 
 
 def svg(figure: Figure, name: str) -> str:

@@ -6,7 +6,6 @@ import numpy as np
 from scipy.special import gammaln
 
 from hierattn.comparison import TAILS
-from hierattn.diagnostics import tails as tails_of
 from hierattn.diagnostics.diagnosis import Diagnosis
 from hierattn.diagnostics.power import POWER, RIVALS, needed
 from hierattn.reporting.drawing import GAUSSIAN, INK, LAW, SEEN, axes, plain, svg
@@ -31,7 +30,7 @@ def hierarchy(diagnosis: Diagnosis) -> Panel | None:
     C, one, variance = y.shape[2], diagnosis.marginals[0], float(diagnosis.marginals[0].variance)
     u = (y[:, 0] ** 2).mean(axis=1)
     x = np.linspace(0, max(u.max(), 2.2 * variance) * 1.05, 400)[1:]
-    v, w = np.exp(one.nodes.x[0]), one.nodes.w[0]
+    v, w = np.exp(np.asarray(one.nodes.x[0])), np.asarray(one.nodes.w[0])
 
     def density(v: np.ndarray, w: np.ndarray) -> np.ndarray:
         half = C / 2
@@ -47,7 +46,9 @@ def hierarchy(diagnosis: Diagnosis) -> Panel | None:
         drawn = svg(figure, "hierarchy")
     seen, law, error = float(found.seen.spread), float(found.at.mean.spread), float(found.drawn.spread.std())
     off = (seen - law) / error if error > 0 else 0.0
-    words = "as the law says" if abs(off) < 3 else f"{abs(off):.0f} standard errors {'more' if off > 0 else 'less'} than it says"
+    words = (
+        "as the law says" if abs(off) < 3 else f"{abs(off):.0f} standard errors {'more' if off > 0 else 'less'} than it says"
+    )
     means = f"Networks differ by {seen:.3g} (variance over squared mean); the law says {law:.3g} +- {error:.2g}: {words}."
     alt = f"Histogram of the mean squares of {len(u)} networks with the law's density and the narrower Gaussian one."
     read = "Shared scores make some networks large and others small: the wider the histogram, the more they differ."
@@ -73,7 +74,7 @@ def quantiles(diagnosis: Diagnosis) -> Panel | None:
         ": the tails are the law's." if inside >= 0.7 else ": the tails are not the law's."
     )
     alt = "Observed quantiles of absolute outputs against the law's, with the Gaussian's for comparison."
-    read = "Points on the solid line follow the law; crosses near the dashed line are Gaussian within their network, as they should be."
+    read = "Points on the solid line follow the law. Crosses near the dashed line are Gaussian in their network, as they should be."
     return Panel("quantiles", "Are the tails the law's?", alt, read, means, drawn)
 
 
@@ -90,7 +91,9 @@ def exceedances(diagnosis: Diagnosis) -> Panel | None:
         ax.plot(x, [row["gaussian"] for row in rows], "s", color=GAUSSIAN, label="Gaussian of equal variance")
         ax.errorbar(x, seen, [seen - low, high - seen], fmt="o", color=SEEN, capsize=3, label="observed, 90 % over networks")
         ax.set_xticks(x, [f"{row['percent']:g} %" for row in rows])
-        ax.set(xlabel="quantile of |y| under the law", ylabel="exceedances over the law's", ylim=(0, max(2.0, 1.1 * high.max())))
+        ax.set(
+            xlabel="quantile of |y| under the law", ylabel="exceedances over the law's", ylim=(0, max(2.0, 1.1 * high.max()))
+        )
         ax.set_xlim(-0.5, len(rows) - 0.5)
         ax.legend()
         drawn = svg(figure, "exceedances")
@@ -177,7 +180,7 @@ def power(diagnosis: Diagnosis) -> Panel | None:
         drawn = svg(figure, "power")
     enough = needed(curve, "gaussian")
     means = (
-        f"About {enough} networks of {diagnosis.outputs.shape[2]} coordinates tell the law from the Gaussian; {M} were observed."
+        f"About {enough} networks of {diagnosis.outputs.shape[2]} coordinates tell the law from the Gaussian; {M} were seen."
         if enough is not None
         else f"Even {x[-1]} networks would not tell the law from the Gaussian; {M} were observed."
     )

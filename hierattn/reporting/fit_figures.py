@@ -74,7 +74,9 @@ def calibration(tree: "DataTree") -> Panel | None:
     verdict = "predictions are calibrated" if p > 0.01 else "predictions are not calibrated"
     means = f"Sizes of networks left out are uniform in their predictions with p = {p:.2g}: {verdict}."
     alt = "Difference between the empirical distribution of leave-one-out probabilities and the uniform one, with a band."
-    read = "Each network's size is ranked among predictions made without it (PSIS-LOO); a line inside the band is well predicted."
+    read = (
+        "Each network's size is ranked among predictions made without it (PSIS-LOO); a line inside the band is well predicted."
+    )
     return Panel("calibration", "Leave-one-network-out calibration", alt, read, means, drawn)
 
 
@@ -108,7 +110,10 @@ def ranking(fits: "dict[str, DataTree]") -> list[dict[str, Any]]:
     if len(usable) < 2:
         return []
     table = arviz.compare({name: arviz.loo(tree, pointwise=True) for name, tree in usable.items()})
-    rows = [{"model": str(name)} | {key: float(row[key]) for key in ("elpd", "se", "elpd_diff", "dse", "weight")} for name, row in table.iterrows()]
+    rows = [
+        {"model": str(name)} | {key: float(row[key]) for key in ("elpd", "se", "elpd_diff", "dse", "weight")}
+        for name, row in table.iterrows()
+    ]
     for row in rows:
         row["converged"] = usable[row["model"]].attrs["verdict"] == "CONVERGED"
     return rows
