@@ -13,7 +13,7 @@ from hierattn.reporting.page import report
 from hierattn.storage import check_new, whole_file
 
 TOKENS, WIDTH, NETWORKS, COORDINATES = 4, 256, 60, 32
-LAYER = {"heads": 2, "sigma_q": 1.4}
+HEADS, SCORE_SCALE = 2, 1.4
 MODELS = ("limit_law", "infinite_heads")  # the second: infinitely many heads, a Gaussian
 STEPS = ("simulate", *MODELS, "diagnose", "report")
 
@@ -43,7 +43,7 @@ def demonstrate(
 
 def simulated(path: Path, seed: int, force: bool) -> "ha.Observations":
     """Outputs of finite networks that share their inputs, written with them and read back as a user's would be."""
-    layer = ha.Architecture(**LAYER)
+    layer = ha.Architecture(heads=HEADS, sigma_q=SCORE_SCALE)
     key_X, key_y = jax.random.split(jax.random.key(seed))
     X = np.asarray(jax.random.normal(key_X, (TOKENS, WIDTH)))
     y = np.asarray(ha.network.simulate(key_y, layer, X, NETWORKS, COORDINATES).y)

@@ -44,8 +44,15 @@ def build_diagnosis(
     seed: Seed = 0,
 ) -> Any:
     """The diagnosis that the options of a command ask for, not yet made."""
-    described = {"kernel": kernel, "inputs": inputs, "heads": heads, "tokens": tokens, "mask": mask, "networks": networks}
-    scales = {"score_scale": score_scale, "value_scale": value_scale, "seed": seed}
+    described: dict[str, Any] = {
+        "kernel": kernel,
+        "inputs": inputs,
+        "heads": heads,
+        "tokens": tokens,
+        "mask": mask,
+        "networks": networks,
+    }
+    scales: dict[str, Any] = {"score_scale": score_scale, "value_scale": value_scale, "seed": seed}
 
     def make() -> Any:
         import hierattn as ha

@@ -74,7 +74,9 @@ def quantiles(diagnosis: Diagnosis) -> Panel | None:
         ": the tails are the law's." if inside >= 0.7 else ": the tails are not the law's."
     )
     alt = "Observed quantiles of absolute outputs against the law's, with the Gaussian's for comparison."
-    read = "Points on the solid line follow the law. Crosses near the dashed line are Gaussian in their network, as they should be."
+    read = (
+        "Points on the solid line follow the law. Crosses near the dashed one are Gaussian in their network, as they should be."
+    )
     return Panel("quantiles", "Are the tails the law's?", alt, read, means, drawn)
 
 

@@ -74,9 +74,7 @@ def calibration(tree: "DataTree") -> Panel | None:
     verdict = "predictions are calibrated" if p > 0.01 else "predictions are not calibrated"
     means = f"Sizes of networks left out are uniform in their predictions with p = {p:.2g}: {verdict}."
     alt = "Difference between the empirical distribution of leave-one-out probabilities and the uniform one, with a band."
-    read = (
-        "Each network's size is ranked among predictions made without it (PSIS-LOO); a line inside the band is well predicted."
-    )
+    read = "Each network's size is ranked among predictions made without it (PSIS-LOO); inside the band they are calibrated."
     return Panel("calibration", "Leave-one-network-out calibration", alt, read, means, drawn)
 
 
@@ -110,12 +108,11 @@ def ranking(fits: "dict[str, DataTree]") -> list[dict[str, Any]]:
     if len(usable) < 2:
         return []
     table = arviz.compare({name: arviz.loo(tree, pointwise=True) for name, tree in usable.items()})
-    rows = [
-        {"model": str(name)} | {key: float(row[key]) for key in ("elpd", "se", "elpd_diff", "dse", "weight")}
-        for name, row in table.iterrows()
-    ]
-    for row in rows:
-        row["converged"] = usable[row["model"]].attrs["verdict"] == "CONVERGED"
+    numbers = ("elpd", "se", "elpd_diff", "dse", "weight")
+    rows: list[dict[str, Any]] = []
+    for name, row in table.iterrows():
+        converged = usable[str(name)].attrs["verdict"] == "CONVERGED"
+        rows.append({"model": str(name)} | {key: float(row[key]) for key in numbers} | {"converged": converged})
     return rows
 
 
@@ -131,7 +128,8 @@ def models(rows: list[dict[str, Any]]) -> Panel:
     best, second = rows[0], rows[1]
     clear = second["elpd_diff"] > 4 * second["dse"]
     words = "clearly" if clear else "but not clearly"
-    means = f"{best['model']} predicts new networks best, {words}: {second['model']} is {second['elpd_diff']:.1f} +- {second['dse']:.1f} behind."
+    gap = f"{second['model']} is {second['elpd_diff']:.1f} +- {second['dse']:.1f} behind"
+    means = f"{best['model']} predicts new networks best, {words}: {gap}."
     alt = "Expected log predictive density of every model relative to the best, with standard errors."
     read = "Further left is worse; a gap of several standard errors is a real one. Scores are integrated out, a network each."
     return Panel("models", "Which model predicts new networks?", alt, read, means, drawn)
