@@ -62,7 +62,7 @@ class Diagnosis:
     @cached_property
     def power_curve(self) -> dict[int, dict[str, float]]:
         """Power for other numbers of networks."""
-        return {} if self.examination is None else power.curve(self.examination, self.seed)
+        return {} if self.examination is None else power.curve(self.examination, len(self.outputs), self.seed)
 
     @cached_property
     def predictive(self) -> dict[str, predictive.Check]:

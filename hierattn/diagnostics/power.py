@@ -49,14 +49,14 @@ def lacking(powers: dict[str, float], networks: int) -> list[dict[str, Any]]:
     return reasons
 
 
-def curve(found: Examination, seed: int, number: int = 200) -> dict[int, dict[str, float]]:
-    """Power for other numbers of networks, until it is nearly certain or the simulated networks do not suffice."""
+def curve(found: Examination, observed: int, seed: int, number: int = 200) -> dict[int, dict[str, float]]:
+    """Power for other numbers of networks, as far as there are enough simulated ones, and it is in doubt or was observed."""
     result: dict[int, dict[str, float]] = {}
     for networks in CURVE:
         if 4 * networks > len(found.reference.law):
             break
         result[networks] = power(found, networks, seed, number)
-        if min(result[networks].values()) > 0.99:
+        if networks >= observed and min(result[networks].values()) > 0.99:
             break
     return result
 

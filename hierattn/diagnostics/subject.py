@@ -6,7 +6,7 @@ import numpy as np
 
 from hierattn.architecture import Architecture
 from hierattn.errors import unusable
-from hierattn.inference.fitting import layer_of, lookup, route
+from hierattn.inference.fitting import check_density, layer_of, lookup, route
 from hierattn.inference.problem import Problem, pose
 from hierattn.law import Law
 from hierattn.observations import Observations
@@ -60,6 +60,7 @@ def of_observations(
         return Subject(observations, layer, None, frozenset(), {}, "given")
     layer = layer or layer_of(observations)
     problem = pose(observations, layer, lookup("limit_law" if layer.head_dim is None else "finite_head_dim"), None)
+    check_density(problem)
     fixed = {name: float(value) for name, value in given.items() if value is not None}
     free = frozenset(SCALES) - set(fixed)
     draws, reasons = estimated(problem, seed) if free else ({}, ())

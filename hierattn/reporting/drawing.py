@@ -47,6 +47,11 @@ def axes(width: float = 5.2, height: float = 3.1) -> Iterator[tuple[Figure, Axes
         yield figure, figure.subplots()
 
 
+def beneath(figure: Figure) -> None:
+    """The legend beneath the figure, where it covers nothing."""
+    figure.legend(loc="outside lower center", ncols=2)
+
+
 def svg(figure: Figure, name: str) -> str:
     """The figure as an SVG element, its ids beginning with a name; who describes it says so with aria-labelledby."""
     out = io.StringIO()

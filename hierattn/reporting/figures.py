@@ -8,7 +8,7 @@ from scipy.special import gammaln
 from hierattn.comparison import TAILS
 from hierattn.diagnostics.diagnosis import Diagnosis
 from hierattn.diagnostics.power import POWER, RIVALS, needed
-from hierattn.reporting.drawing import GAUSSIAN, INK, LAW, SEEN, axes, plain, svg
+from hierattn.reporting.drawing import GAUSSIAN, INK, LAW, SEEN, axes, beneath, plain, svg
 
 
 class Panel(NamedTuple):
@@ -42,7 +42,7 @@ def hierarchy(diagnosis: Diagnosis) -> Panel | None:
         ax.plot(x, density(v, w), color=LAW, label="the law")
         ax.plot(x, density(np.array([variance]), np.ones(1)), color=GAUSSIAN, ls=(0, (4, 2)), label="Gaussian")
         ax.set(xlabel="mean square of token 0 over a network's coordinates", ylabel="density", ylim=(0, None))
-        ax.legend()
+        beneath(figure)
         drawn = svg(figure, "hierarchy")
     seen, law, error = float(found.seen.spread), float(found.at.mean.spread), float(found.drawn.spread.std())
     off = (seen - law) / error if error > 0 else 0.0
@@ -67,7 +67,7 @@ def quantiles(diagnosis: Diagnosis) -> Panel | None:
         ax.plot(found.law, found.observed, "o", color=SEEN, ms=3.5, label="all outputs, 90 % over networks")
         ax.plot(found.law, found.given_network, "x", color=INK, ms=4, mew=0.9, label="each over its network's own size")
         ax.set(xlabel="quantile of |y| under the law (standard deviations)", ylabel="quantile observed")
-        ax.legend()
+        beneath(figure)
         drawn = svg(figure, "quantiles")
     inside = float(np.mean((found.law >= found.low) & (found.law <= found.high)))
     means = f"{inside:.0%} of the law's quantiles lie inside the observed 90 % intervals" + (
@@ -97,7 +97,7 @@ def exceedances(diagnosis: Diagnosis) -> Panel | None:
             xlabel="quantile of |y| under the law", ylabel="exceedances over the law's", ylim=(0, max(2.0, 1.1 * high.max()))
         )
         ax.set_xlim(-0.5, len(rows) - 0.5)
-        ax.legend()
+        beneath(figure)
         drawn = svg(figure, "exceedances")
     row = rows[list(TAILS).index("999")]
     few = " (fewer than 10 outputs are expected there)" if row["expected"] < 10 else ""
@@ -128,8 +128,7 @@ def kurtosis(diagnosis: Diagnosis) -> Panel | None:
         ax.errorbar(x, seen, [seen - low, high - seen], fmt="o", color=SEEN, capsize=3, label="observed, 90 % over networks")
         ax.set_xticks(x, [str(i) for i in x])
         ax.set(xlabel="token", ylabel="excess kurtosis", xlim=(-0.5, n - 0.5))
-        ax.margins(y=0.35)
-        ax.legend(ncols=2, loc="upper center")
+        beneath(figure)
         drawn = svg(figure, "kurtosis")
     means = (
         f"Token 0 has an excess kurtosis of {seen[0]:.3g} ({low[0]:.3g} to {high[0]:.3g}); "
@@ -153,7 +152,7 @@ def predictive(diagnosis: Diagnosis) -> Panel | None:
         for body in ax.collections:
             body.set(facecolor=LAW, alpha=0.45)
         ax.set_yticks(range(len(checks)), [plain(name) for name in reversed(checks)])
-        ax.set(xlabel="distance from the prediction, in lengths of its 90 % interval", xlim=(-2.7, 2.7))
+        ax.set(xlabel="off, over the 90 % interval", xlim=(-2.7, 2.7))
         drawn = svg(figure, "predictive")
     odd = [name for name, check in checks.items() if check.p_value < 0.01]
     means = f"Out of the ordinary: {', '.join(odd)}." if odd else "Nothing is out of the ordinary: all p-values are above 0.01."
@@ -178,7 +177,7 @@ def power(diagnosis: Diagnosis) -> Panel | None:
         ax.axvline(M, color=INK, lw=1, ls=":", label=f"{M} networks observed")
         ax.axhline(POWER, color=INK, lw=0.6)
         ax.set(xscale="log", xlabel="networks", ylabel="probability to notice", ylim=(-0.03, 1.05))
-        ax.legend()
+        beneath(figure)
         drawn = svg(figure, "power")
     enough = needed(curve, "gaussian")
     means = (

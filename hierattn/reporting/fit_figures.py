@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import matplotlib as mpl
 import numpy as np
 
-from hierattn.reporting.drawing import INK, LAW, SEEN, STYLE, axes, plain, svg
+from hierattn.reporting.drawing import INK, LAW, SEEN, STYLE, axes, beneath, plain, svg
 from hierattn.reporting.figures import Panel
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def calibration(tree: "DataTree") -> Panel | None:
         ax.fill_between(grid, -band, band, color=LAW, alpha=0.2, lw=0, label="95 % band")
         ax.step(x, np.arange(1, len(x) + 1) / len(x) - x, where="post", color=SEEN, label=f"{len(pit)} networks")
         ax.set(xlabel="predicted probability of a smaller network", ylabel="observed share - predicted", xlim=(0, 1))
-        ax.legend()
+        beneath(figure)
         drawn = svg(figure, "calibration")
     verdict = "predictions are calibrated" if p > 0.01 else "predictions are not calibrated"
     means = f"Sizes of networks left out are uniform in their predictions with p = {p:.2g}: {verdict}."
