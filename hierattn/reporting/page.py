@@ -64,13 +64,12 @@ def render(diagnosis: Diagnosis, fits: "dict[str, DataTree] | None" = None) -> s
             figures.exceedances(diagnosis),
             figures.kurtosis(diagnosis),
         ],
-        "Predictions": [figures.predictive(diagnosis)],
-        "Power": [figures.power(diagnosis)],
+        "Predictions and power": [figures.predictive(diagnosis), figures.power(diagnosis)],
     }
     table: dict[str, Any] = {}
     if tree is not None:
         table = json.loads(tree.attrs["parameters"])
-        sections["Predictions"] += [fit_figures.predicted(tree), fit_figures.calibration(tree)]
+        sections["Predictions and power"] += [fit_figures.predicted(tree), fit_figures.calibration(tree)]
         sections["Fit"] = [fit_figures.ranks(tree, table)]
     if rows:
         sections["Models"] = [fit_figures.models(rows)]
@@ -96,7 +95,7 @@ def tests_of(diagnosis: Diagnosis) -> list[dict[str, Any]]:
         return []
     found = diagnosis.examination
     return [
-        {"name": name, "what": TESTS[name][0], "about": TESTS[name][1], "p": p, "refused": name in found.refused}
+        {"name": name, "what": TESTS[name][0], "about": TESTS[name][1], "p": p, "raw": found.p_values[name], "refused": name in found.refused}
         for name, p in found.corrected.items()
     ]
 
