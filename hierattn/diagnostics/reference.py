@@ -16,8 +16,8 @@ from hierattn.diagnostics.statistics import View
 from hierattn.inference.moment_table import Directions, directions
 from hierattn.law import Law
 
-POOL, LEAST, MANY = 2**14, 2**10, 16  # networks simulated: if there is room, at least, and for one observed
-OUTPUTS, SCORES = 2**24, 2**24  # numbers they are made of, at most
+POOL, LEAST, MANY = 2**12, 2**10, 16  # networks simulated: if there is room, at least, and for one observed
+OUTPUTS, SCORES = 2**24, 2**23  # numbers they are made of, at most
 STEP = 0.1  # of log score_scale, for derivatives
 MOST_DIRECTIONS = 12  # of largest change with score_scale
 

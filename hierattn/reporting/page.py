@@ -95,7 +95,14 @@ def tests_of(diagnosis: Diagnosis) -> list[dict[str, Any]]:
         return []
     found = diagnosis.examination
     return [
-        {"name": name, "what": TESTS[name][0], "about": TESTS[name][1], "p": p, "raw": found.p_values[name], "refused": name in found.refused}
+        {
+            "name": name,
+            "what": TESTS[name][0],
+            "about": TESTS[name][1],
+            "p": p,
+            "raw": found.p_values[name],
+            "refused": name in found.refused,
+        }
         for name, p in found.corrected.items()
     ]
 
