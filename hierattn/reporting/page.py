@@ -93,18 +93,12 @@ def tests_of(diagnosis: Diagnosis) -> list[dict[str, Any]]:
     """Rows of the table of tests."""
     if diagnosis.examination is None:
         return []
-    found = diagnosis.examination
-    return [
-        {
-            "name": name,
-            "what": TESTS[name][0],
-            "about": TESTS[name][1],
-            "p": p,
-            "raw": found.p_values[name],
-            "refused": name in found.refused,
-        }
-        for name, p in found.corrected.items()
-    ]
+    found, rows = diagnosis.examination, []
+    for name, p in found.corrected.items():
+        what, about = TESTS[name]
+        refused = name in found.refused
+        rows.append({"name": name, "what": what, "about": about, "raw": found.p_values[name], "p": p, "refused": refused})
+    return rows
 
 
 def notebook(diagnosis: Diagnosis) -> str:

@@ -1,7 +1,6 @@
 """Outputs whose origin is known, in NumPy: no code of the package but kernels."""
 
 import numpy as np
-
 from scipy.special import softmax
 
 from hierattn import Architecture, kernels

@@ -82,7 +82,7 @@ def test_many_heads_cannot_be_told_from_a_gaussian():
 def test_without_a_kernel_there_is_no_law():
     found = diagnose(Observations(drawn.law(7, 20, 8), heads=1))
     assert (found.consistent, found.codes, found.examination) == (None, ["unidentified"], None)
-    with pytest.raises(InputError, match="^kernel: expected a kernel or inputs"):
+    with pytest.raises(InputError, match=r"^kernel: expected a kernel or inputs"):
         diagnose(Observations(drawn.law(7, 20, 8), heads=1), score_scale=1.0)
 
 
@@ -104,12 +104,12 @@ def test_a_kernel_each():
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, np.inf, np.nan])
 def test_scales_are_positive(bad):
-    with pytest.raises(InputError, match="^score_scale: expected a positive number"):
+    with pytest.raises(InputError, match=r"^score_scale: expected a positive number"):
         diagnosed(drawn.law(9, 20, 8), score_scale=bad)
 
 
 def test_other_things_are_refused():
-    with pytest.raises(InputError, match="^subject: expected Observations or a fit, got ndarray"):
+    with pytest.raises(InputError, match=r"^subject: expected Observations or a fit, got ndarray"):
         diagnose(np.zeros((3, 2, 1)))
 
 
