@@ -80,14 +80,14 @@ def calibration(tree: "DataTree") -> Panel | None:
 
 def network_pit(tree: "DataTree") -> np.ndarray:
     """P(a new network is smaller), without the network itself: posterior draws weighted by PSIS-LOO."""
-    import arviz
+    import arviz  # noqa: F401 - gives arrays their azstats
 
     new = np.asarray(tree["posterior_predictive"]["y"])
     size = np.log((new**2).mean(axis=(-2, -1)))  # chain, draw, network
     seen = np.log((np.asarray(tree["observed_data"]["y"]) ** 2).mean(axis=(-2, -1)))[:OBSERVED]
     ll = tree["log_likelihood"]["y"]
     pick = np.linspace(0, ll.sizes["draw"] - 1, new.shape[1]).astype(int)
-    weights, _ = arviz.psislw(-ll.isel(draw=pick))
+    weights, _ = ll.isel(draw=pick).azstats.psislw(dim=["chain", "draw"])
     w = np.exp(np.asarray(weights.transpose("chain", "draw", "network")))
     smaller = (size[..., None] <= seen).mean(axis=2)  # all new networks of a draw are alike
     return np.asarray((w[..., : len(seen)] * smaller).sum(axis=(0, 1)) / w[..., : len(seen)].sum(axis=(0, 1)))
@@ -107,18 +107,23 @@ def ranking(fits: "dict[str, DataTree]") -> list[dict[str, Any]]:
     usable = {name: tree for name, tree in fits.items() if "log_likelihood" in tree.children}
     if len(usable) < 2:
         return []
-    table = arviz.compare({name: arviz.loo(tree, pointwise=True) for name, tree in usable.items()})
-    numbers = ("elpd", "se", "elpd_diff", "dse", "weight")
+    each = {name: arviz.loo(tree, pointwise=True) for name, tree in usable.items()}
+    table = arviz.compare(each, round_to="none")
+    numbers = ("elpd", "se", "dse", "weight")
     rows: list[dict[str, Any]] = []
     for name, row in table.iterrows():
         converged = usable[str(name)].attrs["verdict"] == "CONVERGED"
-        rows.append({"model": str(name)} | {key: float(row[key]) for key in numbers} | {"converged": converged})
+        rows.append(
+            {"model": str(name)}
+            | {key: float(row[key]) for key in numbers}
+            | {"behind": -float(row["elpd_diff"]), "converged": converged}
+        )
     return rows
 
 
 def models(rows: list[dict[str, Any]]) -> Panel:
     """Differences of expected log densities."""
-    x, y = np.array([-row["elpd_diff"] for row in rows]), np.arange(len(rows))[::-1]
+    x, y = np.array([-row["behind"] for row in rows]), np.arange(len(rows))[::-1]
     with axes(height=1.0 + 0.4 * len(rows)) as (figure, ax):
         ax.axvline(0, color=INK, lw=0.8, ls=":")
         ax.errorbar(x, y, xerr=[2 * row["dse"] for row in rows], fmt="o", color=SEEN, capsize=3)
@@ -126,9 +131,9 @@ def models(rows: list[dict[str, Any]]) -> Panel:
         ax.set(xlabel="expected log density minus the best model's (+- 2 standard errors)", ylim=(-0.6, len(rows) - 0.4))
         drawn = svg(figure, "models")
     best, second = rows[0], rows[1]
-    clear = second["elpd_diff"] > 4 * second["dse"]
+    clear = second["behind"] > 4 * second["dse"]
     words = "clearly" if clear else "but not clearly"
-    gap = f"{second['model']} is {second['elpd_diff']:.1f} +- {second['dse']:.1f} behind"
+    gap = f"{second['model']} is {second['behind']:.1f} +- {second['dse']:.1f} behind"
     means = f"{best['model']} predicts new networks best, {words}: {gap}."
     alt = "Expected log predictive density of every model relative to the best, with standard errors."
     read = "Further left is worse; a gap of several standard errors is a real one. Scores are integrated out, a network each."

@@ -27,7 +27,13 @@ frame.onload = () => { const d = frame.contentDocument, w = frame.contentWindow;
 def test_figures_are_visible_and_nothing_is_loaded(width, tmp_path):
     report(diagnose(Observations(drawn.law(0, 40, 16), np.eye(4), heads=1)), tmp_path / "report.html")
     (tmp_path / "probe.html").write_text(PROBE % width)
-    command = [CHROMIUM, *FLAGS, "--disable-web-security", f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=5000"]
+    command = [
+        CHROMIUM,
+        *FLAGS,
+        "--disable-web-security",
+        f"--user-data-dir={tmp_path / 'profile'}",
+        "--virtual-time-budget=5000",
+    ]
     command += ["--window-size=1400,1000", "--dump-dom", f"file://{tmp_path / 'probe.html'}"]
     run = subprocess.run(command, capture_output=True, text=True, timeout=300)
     found = json.loads(re.search(r"<pre>(.*?)</pre>", run.stdout, re.DOTALL).group(1))

@@ -14,7 +14,7 @@ from tests.reporting import trees
 VOID = {"meta", "link", "br", "img", "hr", "input"}
 PAYLOADS = [
     "<script>alert(1)</script>",
-    "\"><img src=x onerror=alert(1)>",
+    '"><img src=x onerror=alert(1)>',
     "' onmouseover='alert(1)",
     "</title><script>alert(1)</script>",
     "</style><script>alert(1)</script>",
@@ -149,7 +149,9 @@ def test_users_words_are_only_words():
     """In names of files and models, and in attributes: the page has the same elements as with harmless words."""
 
     def skeleton(words):
-        tree = trees.fit(networks=12, coordinates=4, draws=20, words=words, reasons=[{"code": words, "message": words, "numbers": {}}])
+        tree = trees.fit(
+            networks=12, coordinates=4, draws=20, words=words, reasons=[{"code": words, "message": words, "numbers": {}}]
+        )
         diagnosis = diagnose(tree)
         return Page(page.render(diagnosis, {words: tree, "rival": trees.fit(12, 4, 20, offset=-3.0)})).skeleton()
 
