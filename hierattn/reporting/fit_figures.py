@@ -112,12 +112,8 @@ def ranking(fits: "dict[str, DataTree]") -> list[dict[str, Any]]:
     numbers = ("elpd", "se", "dse", "weight")
     rows: list[dict[str, Any]] = []
     for name, row in table.iterrows():
-        converged = usable[str(name)].attrs["verdict"] == "CONVERGED"
-        rows.append(
-            {"model": str(name)}
-            | {key: float(row[key]) for key in numbers}
-            | {"behind": -float(row["elpd_diff"]), "converged": converged}
-        )
+        found = {key: float(row[key]) for key in numbers} | {"behind": -float(row["elpd_diff"])}
+        rows.append({"model": str(name), "converged": usable[str(name)].attrs["verdict"] == "CONVERGED"} | found)
     return rows
 
 

@@ -16,10 +16,13 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is install
 FLAGS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--allow-file-access-from-files"]
 PROBE = """<body><iframe src="report.html" style="border: 0; width: %dpx; height: 900px"></iframe><pre></pre><script>
 const frame = document.querySelector("iframe");
-frame.onload = () => { const d = frame.contentDocument, w = frame.contentWindow;
-  const boxes = [...d.querySelectorAll("figure svg")].map(s => { const b = s.getBoundingClientRect(); return [b.left, b.right, b.width, b.height]; });
-  document.querySelector("pre").textContent = JSON.stringify({boxes, page: d.documentElement.scrollWidth,
-    loaded: w.performance.getEntriesByType("resource").map(e => e.name), title: d.title}); };
+frame.onload = () => {
+  const page = frame.contentDocument, entries = frame.contentWindow.performance.getEntriesByType("resource");
+  const boxes = [...page.querySelectorAll("figure svg")].map(picture => picture.getBoundingClientRect());
+  document.querySelector("pre").textContent = JSON.stringify({
+    boxes: boxes.map(b => [b.left, b.right, b.width, b.height]), page: page.documentElement.scrollWidth,
+    loaded: entries.map(entry => entry.name), title: page.title });
+};
 </script></body>"""
 
 
