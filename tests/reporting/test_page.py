@@ -149,9 +149,8 @@ def test_users_words_are_only_words():
     """In names of files and models, and in attributes: the page has the same elements as with harmless words."""
 
     def skeleton(words):
-        tree = trees.fit(
-            networks=12, coordinates=4, draws=20, words=words, reasons=[{"code": words, "message": words, "numbers": {}}]
-        )
+        said = [{"code": words, "message": words, "numbers": {}}]
+        tree = trees.fit(networks=12, coordinates=4, draws=20, words=words, reasons=said)
         diagnosis = diagnose(tree)
         return Page(page.render(diagnosis, {words: tree, "rival": trees.fit(12, 4, 20, offset=-3.0)})).skeleton()
 

@@ -14,17 +14,13 @@ def fit(networks=40, coordinates=16, draws=60, words="outputs.npz", verdict="CON
     """Two chains; `words` is what a user could have put into a name."""
     rng = np.random.default_rng(seed)
     y = drawn.law(seed, networks, coordinates)
-    scales = {
-        name: (["chain", "draw"], rng.normal(mean, 0.02, (2, draws)))
-        for name, mean in (("score_scale", 1.6), ("value_scale", 1.0))
-    }
+    truth = {"score_scale": 1.6, "value_scale": 1.0}
+    scales = {name: (["chain", "draw"], rng.normal(mean, 0.02, (2, draws))) for name, mean in truth.items()}
     new = np.stack([drawn.law(seed + 1 + r, networks, coordinates) for r in range(20)]).reshape(2, 10, *y.shape)
     axes = ["network", "token", "coordinate"]
     constants = {"tokens": ("token", np.arange(4)), "heads": 1, "coordinates": coordinates, "head_dim": 0}
-    constants |= {
-        "K": (["kernel_token", "kernel_token_"], np.eye(4)),
-        "mask": (["kernel_token", "kernel_token_"], np.ones((4, 4), "int8")),
-    }
+    kernel = ["kernel_token", "kernel_token_"]
+    constants |= {"K": (kernel, np.eye(4)), "mask": (kernel, np.ones((4, 4), "int8"))}
     groups = {
         "posterior": xr.Dataset(scales),
         "sample_stats": xr.Dataset({"lp": (["chain", "draw"], rng.normal(size=(2, draws)))}),
