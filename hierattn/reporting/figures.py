@@ -147,7 +147,7 @@ def predictive(diagnosis: Diagnosis) -> Panel | None:
     with axes(height=0.6 + 0.5 * len(checks)) as (figure, ax):
         for row, check in enumerate(reversed(checks.values())):
             centre, width = np.median(check.predicted), np.ptp(np.quantile(check.predicted, [0.05, 0.95])) or 1.0
-            ax.violinplot((check.predicted - centre) / width, [row], vert=False, widths=0.8, showextrema=False)
+            ax.violinplot((check.predicted - centre) / width, [row], orientation="horizontal", widths=0.8, showextrema=False)
             ax.plot(np.clip((check.observed - centre) / width, -2.5, 2.5), row, "o", color=SEEN)
         for body in ax.collections:
             body.set(facecolor=LAW, alpha=0.45)
