@@ -63,13 +63,10 @@ def svg(figure: Figure, name: str) -> str:
     text = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', text)
     text = re.sub(r"url\(#([^)]+)\)", rf"url(#{name}-\1)", text)
     text = re.sub(r'href="#([^"]+)"', rf'href="#{name}-\1"', text)
-    text = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font: \1px inherit; font-family: inherit", text)
+    text = re.sub(r"font: [^;\"]*?([\d.]+)px [^;\"]*", r"font-size: \1px; font-family: inherit", text)
     text = re.sub(r' width="[\d.]+pt"| height="[\d.]+pt"', "", text, count=2)
-    text = (
-        text.replace(INK, "currentColor")
-        .replace("#000000", "currentColor")
-        .replace("<svg ", f'<svg role="img" aria-labelledby="{name}-alt" ', 1)
-    )
+    text = text.replace(INK, "currentColor").replace("#000000", "currentColor")
+    text = text.replace("<svg ", f'<svg role="img" aria-labelledby="{name}-alt" ', 1)
     return "\n".join(line.rstrip() for line in text.splitlines())
 
 
