@@ -29,8 +29,8 @@ def departures(subject: Subject, y: np.ndarray, found: Examination, seed: int) -
         return [normalised(found)]
     rng = np.random.default_rng(seed + 1)
     low = "spread" in refused and found.tests.spread < 0
-    if low and (shared := testing.sharing(y, found.reference.view, rng)) > testing.LEVEL:
-        return [without_hierarchy(y, found, shared, rng)]
+    if low and (missing := without_hierarchy(y, found, rng)):
+        return [missing]
     if "within" in refused:
         numbers = {"within": float(found.seen.within), "p_value": found.corrected["within"]}
         if low:
@@ -47,9 +47,12 @@ def normalised(found: Examination) -> dict[str, Any]:
     return reason("normalised", message, variance_ratio=ratio, p_value=found.corrected["normalised"])
 
 
-def without_hierarchy(y: np.ndarray, found: Examination, shared: float, rng: np.random.Generator) -> dict[str, Any]:
-    """Nothing is shared by the coordinates of a network: Gaussian, or heavy-tailed by themselves?"""
+def without_hierarchy(y: np.ndarray, found: Examination, rng: np.random.Generator) -> dict[str, Any] | None:
+    """Is nothing shared by the coordinates of a network, and are they Gaussian, or heavy-tailed by themselves?"""
     view = found.reference.view
+    shared = testing.sharing(y, view, rng)
+    if shared <= testing.LEVEL:
+        return None
     gaussian = data_sets(found.reference.gaussian, view, len(y), testing.REPLICATES, rng)
     p = [float(testing.ranks(x, null, True)) for x, null in zip(found.seen.kurtosis, gaussian.kurtosis.T, strict=True)]
     p_gaussian = min(1.0, 2 * min(p))
@@ -60,6 +63,8 @@ def without_hierarchy(y: np.ndarray, found: Examination, shared: float, rng: np.
         "sharing_p_value": shared,
         "gaussian_p_value": p_gaussian,
     }
+    if p_gaussian < testing.LEVEL and y.shape[2] == 1:  # one coordinate shares nothing anyway
+        return None
     if p_gaussian < testing.LEVEL:
         message = "coordinates are heavy-tailed, but those of one network share no scores"
         return reason("no_shared_scores", message, **numbers)
@@ -113,7 +118,6 @@ def wrong_scale(given: dict, name: str, estimate: float, numbers: dict, prefix: 
 def spread_only(found: Examination, numbers: dict[str, float]) -> dict[str, Any]:
     """The covariance over tokens is right, but not how much networks differ."""
     seen, law = float(found.seen.spread), float(found.at.mean.spread)
-    message = (
-        f"networks differ {'more' if found.tests.spread > 0 else 'less'} than the law says: heads or head_dim may be wrong"
-    )
+    how = "more" if found.tests.spread > 0 else "less"
+    message = f"networks differ {how} than the law says: the number of heads, or head_dim, may be wrong"
     return reason("spread", message, spread=seen, spread_law=law, **numbers)

@@ -17,6 +17,7 @@ from hierattn.diagnostics.statistics import Statistics
 LEVEL = 0.01  # of all tests together
 REPLICATES = 2999
 INFORMATIVE = 1.0  # squared: shape determines log score_scale to within 1 standard error of 1
+ROUNDING = 1e-9  # of statistics, which are ratios
 SINGULAR = 1e-6  # eigenvalues of a correlation matrix that are rounding alone
 SHUFFLED = 2**19  # numbers that are shuffled between networks
 
@@ -104,8 +105,8 @@ def ranks(x: np.ndarray, null: np.ndarray, two_sided: bool) -> np.ndarray:
     return np.minimum(1, 2 * np.minimum(above, below)) if two_sided else above
 
 
-def holm(p: dict[str, float], level: float = LEVEL) -> dict[str, float]:
-    """P-values corrected for their number: those below the level are refused, and any is falsely so at most at that rate."""
+def holm(p: dict[str, float]) -> dict[str, float]:
+    """P-values corrected for their number: to refuse those below a level refuses any falsely at most at that rate."""
     corrected, largest = {}, 0.0
     for rank, name in enumerate(sorted(p, key=lambda name: p[name])):
         largest = max(largest, min(1.0, (len(p) - rank) * float(p[name])))
@@ -116,7 +117,7 @@ def holm(p: dict[str, float], level: float = LEVEL) -> dict[str, float]:
 def root_of_inverse(x: Float[np.ndarray, "R e"]) -> Float[np.ndarray, "e r"]:
     """V with V V' the inverse of the covariance of x, on the space where it varies."""
     sd = x.std(axis=0)
-    use = sd > 1e-9 * sd.max(initial=1e-300)
+    use = sd > ROUNDING
     if not use.any():
         return np.zeros((len(sd), 0))
     values, vectors = np.linalg.eigh(np.corrcoef(x[:, use], rowvar=False).reshape(use.sum(), use.sum()))
