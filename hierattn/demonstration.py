@@ -14,7 +14,7 @@ from hierattn.storage import check_new, whole_file
 
 TOKENS, WIDTH, NETWORKS, COORDINATES = 4, 256, 60, 32
 HEADS, SCORE_SCALE = 2, 1.4
-MODELS = ("limit_law", "infinite_heads")  # the second: infinitely many heads, a Gaussian
+MODELS = ("limit_law", "student_t")  # the second: heavy tails without the hierarchy
 STEPS = ("simulate", *MODELS, "diagnose", "report")
 
 

@@ -71,6 +71,7 @@ def of_tests(diagnosis: "Diagnosis") -> dict[str, Any]:
         "spread_law": float(found.at.mean.spread),
         "spread_law_error": float(found.drawn.spread.std()),
         "within_observed": float(found.seen.within),
+        "within_law": float(found.at.mean.within),
         "within_law_error": float(found.drawn.within.std()),
         "evenness_observed": float(found.seen.evenness),
         "evenness_law": float(found.at.mean.evenness),

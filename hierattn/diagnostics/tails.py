@@ -101,7 +101,7 @@ def kurtosis(y: np.ndarray, seed: int) -> dict[str, np.ndarray]:
 
     drawn = bootstrap(excess, both, seed)
     low, high = np.quantile(drawn, [(1 - INTERVAL) / 2, (1 + INTERVAL) / 2], axis=0)
-    return {"observed": excess(both), "error": drawn.std(axis=0), "low": low, "high": high}
+    return {"observed": excess(both), "sd": drawn.std(axis=0), "low": low, "high": high}
 
 
 def bootstrap(statistic: Any, networks: np.ndarray, seed: int) -> np.ndarray:
