@@ -111,7 +111,9 @@ def observed(tree: "DataTree") -> Observations:
     tokens = None if K is None else np.asarray(constants["tokens"])
     heads = int(constants["heads"])
     found = Observations(y, K, tokens=tokens, heads=heads, mask=None if mask is None or mask.all() else mask)
-    object.__setattr__(found, "source", str(tree.attrs["source"]))
+    found._set(source=str(tree.attrs["source"]), sha256=str(tree.attrs.get("outputs_sha256", found.sha256)))
+    if "S" in constants:  # of all coordinates
+        found._set(S=np.asarray(constants["S"]), coordinates=int(constants["coordinates"]))
     return found
 
 
