@@ -1,5 +1,6 @@
 """Figures of a fit, by ArviZ: chains, predictions, calibration of the posterior; and of several fits: which predicts best."""
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
@@ -89,8 +90,8 @@ def network_pit(tree: "DataTree") -> np.ndarray:
     seen = np.log((np.asarray(tree["observed_data"]["y"]) ** 2).mean(axis=(-2, -1)))[:OBSERVED]
     ll = tree["log_likelihood"]["y"]
     pick = np.linspace(0, ll.sizes["draw"] - 1, new.shape[1]).astype(int)
-    weights, _ = ll.isel(draw=pick).azstats.psislw(dim=["chain", "draw"])
-    w = np.exp(np.asarray(weights.transpose("chain", "draw", "network")))
+    weights, _ = ll.azstats.psislw(dim=["chain", "draw"])
+    w = np.exp(np.asarray(weights.transpose("chain", "draw", "network"))[:, pick])
     smaller = (size[..., None] <= seen).mean(axis=2)  # all new networks of a draw are alike
     return np.asarray((w[..., : len(seen)] * smaller).sum(axis=(0, 1)) / w[..., : len(seen)].sum(axis=(0, 1)))
 
@@ -109,12 +110,15 @@ def ranking(fits: "dict[str, DataTree]") -> list[dict[str, Any]]:
     usable = {name: tree for name, tree in fits.items() if "log_likelihood" in tree.children}
     if len(usable) < 2:
         return []
-    each = {name: arviz.loo(tree, pointwise=True) for name, tree in usable.items()}
-    table = arviz.compare(each, round_to="none")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what they say, a large Pareto k, is in the table
+        each = {name: arviz.loo(tree, pointwise=True) for name, tree in usable.items()}
+        table = arviz.compare(each, round_to="none")
     numbers = ("elpd", "se", "dse", "weight")
     rows: list[dict[str, Any]] = []
     for name, row in table.iterrows():
         found = {key: float(row[key]) for key in numbers} | {"behind": -float(row["elpd_diff"])}
+        found["khat"] = float(np.max(each[str(name)].pareto_k))
         rows.append({"model": str(name), "converged": usable[str(name)].attrs["verdict"] == "CONVERGED"} | found)
     return rows
 
