@@ -31,6 +31,8 @@ def of_diagnosis(diagnosis: "Diagnosis") -> dict[str, Any]:
         "law": None if law is None else repr(law),
         "scales": subject.origin,
     }
+    if subject.tree is not None:
+        record |= {f"fit_{name}": str(subject.tree.attrs[name]) for name in ("model", "method", "verdict")}
     record |= of_scales(diagnosis) | of_tests(diagnosis)
     observed = tails.kurtosis(y, diagnosis.seed)
     record |= {f"excess_kurtosis_{name}": x.tolist() for name, x in observed.items()}

@@ -32,7 +32,9 @@ def judge(subject: Subject, seed: int) -> Verdict:
     y = outputs_of(subject)
     reasons = of_the_fit(subject)
     if subject.law is None:
-        message = "there is no law to hold the outputs against: the kernel of the inputs is not known"
+        fitted = subject.tree is not None and subject.observations.kernel is not None
+        why = "the model fitted is another" if fitted else "the kernel of the inputs is not known"
+        message = f"there is no law to hold the outputs against: {why}"
         return Verdict(None, [*reasons, reason("unidentified", message)], y, None, {})
     if len(y) < 2:
         message = "one network is Gaussian given its scores: nothing can be told from it"
