@@ -93,7 +93,8 @@ def tests_of(diagnosis: Diagnosis) -> list[dict[str, Any]]:
     """Rows of the table of tests."""
     if diagnosis.examination is None:
         return []
-    found, rows = diagnosis.examination, []
+    found = diagnosis.examination
+    rows: list[dict[str, Any]] = []
     for name, p in found.corrected.items():
         what, about = TESTS[name]
         refused = name in found.refused
