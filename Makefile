@@ -6,7 +6,7 @@ export JAX_PLATFORMS := cpu
 .PHONY: demo test lint verify figures benchmarks clean
 
 demo: $(VENV)/ready
-	$(BIN)/python analysis/demo.py
+	$(BIN)/hierattn demo --out demo --force
 
 test: lint
 	$(BIN)/python -m pytest

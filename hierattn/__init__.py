@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from hierattn.architecture import Architecture, rotary_frequencies, sequence_mask
     from hierattn.collapsed import FiniteWidth, given_inputs
     from hierattn.comparison import against_gaussian, compare, compare_outputs
+    from hierattn.diagnostics.diagnosis import diagnose
     from hierattn.errors import InputError, UnsafeInputError
     from hierattn.inference.fitting import fit
     from hierattn.inputs import RandomInputs
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from hierattn.model_comparison import compare_models
     from hierattn.moments import Moments
     from hierattn.observations import Observations, read
+    from hierattn.reporting.page import report
 
 __version__ = "0.1.0"
 __all__ = [
@@ -49,12 +51,14 @@ __all__ = [
     "compare",
     "compare_models",
     "compare_outputs",
+    "diagnose",
     "distributions",
     "fit",
     "given_inputs",
     "kernels",
     "network",
     "read",
+    "report",
     "rotary_frequencies",
     "sequence_mask",
 ]
@@ -71,6 +75,7 @@ _HOMES = {
     "compare": "comparison",
     "compare_models": "model_comparison",
     "compare_outputs": "comparison",
+    "diagnose": "diagnostics.diagnosis",
     "fit": "inference.fitting",
     "RandomInputs": "inputs",
     "Law": "law",
@@ -79,6 +84,7 @@ _HOMES = {
     "Moments": "moments",
     "Observations": "observations",
     "read": "observations",
+    "report": "reporting.page",
 }
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from hierattn.console import print_record, progress
+from hierattn.diagnosis_commands import print_diagnosis, run_demo, write_report
 from hierattn.errors import InputError, unusable
 from hierattn.inference_commands import write_calibration, write_fit
 from hierattn.options import (
@@ -150,6 +151,9 @@ def print_inspection(observations: Any, as_json: Json = False) -> None:
 app.command("fit")(write_fit)
 app.command("calibrate")(write_calibration)
 app.command("netsor")(print_program)
+app.command("diagnose")(print_diagnosis)
+app.command("report")(write_report)
+app.command("demo")(run_demo)
 
 
 def _write_draws(

@@ -14,6 +14,7 @@ LAYERS = [
     {"storage", "stored", "architecture", "activations", "rqmc", "independent", "wishart", "mixtures", "notation"},
     {"kernels", "sampling", "inputs", "formats", "coordinatewise", "drawing", "two_level", "loading"},
     {"network", "one_token", "scale_mixture", "files", "observed_kernel"},
+    {"stored_fits"},
     {"marginal"},
     {"law"},
     {"joint_moments", "collapsed"},
@@ -26,21 +27,25 @@ LAYERS = [
     {"inspection", "inference"},
     {"calibration", "model_comparison"},
     {"comparison"},
+    {"diagnostics"},
+    {"reporting"},
+    {"demonstration"},
     {"options"},
-    {"inference_commands", "program_commands"},
+    {"inference_commands", "diagnosis_commands", "program_commands"},
     {"cli"},
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 ALLOWED = {
     "numpyro": {"distributions", "modelling", "models", "inference", "netsor"},
-    "arviz": {"inference"},
-    "matplotlib": set(),
-    "typer": {"cli", "options", "inference_commands", "program_commands"},
+    "arviz": {"inference", "diagnostics", "reporting"},
+    "matplotlib": {"reporting"},
+    "jinja2": {"reporting"},
+    "typer": {"cli", "options", "inference_commands", "diagnosis_commands", "program_commands"},
     "rich": {"console"},
 }
 
 
-ROOMS = ("models", "inference", "netsor")  # folders that are one part, whose files may import each other
+ROOMS = ("models", "inference", "netsor", "diagnostics", "reporting")  # folders whose files may import each other
 
 
 def part(path):

@@ -1,0 +1,67 @@
+"""Could these outputs have shown a departure? Rivals of the law, simulated and tested in the outputs' place."""
+
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtr, ndtri
+
+from hierattn.diagnostics import testing
+from hierattn.diagnostics.examination import Examination, data_sets
+from hierattn.inference.verdict import reason
+
+POWER = 0.9  # with which a departure must have been seen for its absence to mean something
+OFF = 1.3  # factor by which a given score_scale is wrong, that must have been seen
+FEWEST = 10  # networks below which nothing is decided by the absence of departures
+RIVALS = {"gaussian": "the Gaussian of equal covariance", "own": "coordinates with scores of their own"}
+CURVE = (2, 3, 5, 8, 12, 20, 32, 50, 80, 125, 200, 320, 500, 800, 1250)  # networks for which power is looked at
+
+
+def power(found: Examination, networks: int, seed: int, number: int = 500) -> dict[str, float]:
+    """Probability that so many networks of a rival would have been refused, and that a wrong score_scale would have been."""
+    rng, pools = np.random.default_rng(seed + 2), found.reference
+    drawn = data_sets(pools.law, pools.view, networks, testing.REPLICATES, rng)
+    at = testing.expected(pools, drawn, found.at.free)
+    null, level = testing.tests(at, drawn), testing.LEVEL / len(found.p_values)
+    result = {}
+    for name in RIVALS:
+        rivals = data_sets(getattr(pools, name), pools.view, networks, number, rng)
+        p = testing.p_values(testing.tests(at, rivals), null)
+        result[name] = float(np.mean(np.min(list(p.values()), axis=0) < level))
+    if "score_scale" in at.free:
+        return result
+    z = np.log(OFF) / at.error_of_log_score_scale
+    return result | {"score_scale": float(ndtr(z - ndtri(1 - level / 2)))}
+
+
+def lacking(powers: dict[str, float], networks: int) -> list[dict[str, Any]]:
+    """Why the absence of departures means nothing; empty if it does mean something."""
+    reasons = []
+    for name, words in RIVALS.items():
+        if powers[name] < POWER:
+            message = f"{networks} networks tell the law from {words} with probability {powers[name]:.2g} only"
+            reasons.append(reason("low_power", message, power=powers[name], networks=networks))
+    seen = powers.get("score_scale", 1.0)
+    if seen < POWER:
+        message = f"{networks} networks show a score_scale that is off by {OFF - 1:.0%} with probability {seen:.2g} only"
+        reasons.append(reason("low_power", message, power=seen, networks=networks))
+    if networks < FEWEST:
+        reasons.append(reason("low_power", f"{networks} networks only, fewer than {FEWEST}", networks=networks))
+    return reasons
+
+
+def curve(found: Examination, observed: int, seed: int, number: int = 200) -> dict[int, dict[str, float]]:
+    """Power for other numbers of networks, as far as there are enough simulated ones, and it is in doubt or was observed."""
+    result: dict[int, dict[str, float]] = {}
+    for networks in CURVE:
+        if 4 * networks > len(found.reference.law):
+            break
+        result[networks] = power(found, networks, seed, number)
+        if networks >= observed and min(result[networks].values()) > 0.99:
+            break
+    return result
+
+
+def needed(powers: dict[int, dict[str, float]], name: str) -> int | None:
+    """The fewest networks looked at from which on the power suffices; None if none do."""
+    enough = [networks for networks, row in powers.items() if row[name] >= POWER]
+    return min(enough) if enough else None

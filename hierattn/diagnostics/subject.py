@@ -1,0 +1,125 @@
+"""What is diagnosed: outputs, the law they are held against, and where its scales are from."""
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from hierattn.architecture import Architecture
+from hierattn.errors import unusable
+from hierattn.inference.fitting import check_density, layer_of, lookup, route
+from hierattn.inference.problem import Problem, pose
+from hierattn.law import Law
+from hierattn.observations import Observations
+
+if TYPE_CHECKING:
+    from xarray import DataTree
+
+SCALES = ("score_scale", "value_scale")
+OF_THE_LAW = ("limit_law", "finite_head_dim")  # models that are the law with a known kernel
+
+
+class Subject(NamedTuple):
+    """Outputs against a law.
+
+    law      None if there is none to be had: no kernel, or a model without the hierarchy
+    free     scales that were estimated, and draws (posterior or bootstrap) of them
+    origin   where the scales are from: "given", "moments" or "fit"
+    tree     the fit, if there is one
+    """
+
+    observations: Observations
+    layer: Architecture | None
+    law: Law | None
+    free: frozenset[str]
+    draws: dict[str, np.ndarray]
+    origin: str
+    reasons: tuple[dict[str, Any], ...] = ()
+    tree: "DataTree | None" = None
+
+    @property
+    def at_an_end(self) -> bool:
+        """Are estimates at an end of the prior's range?"""
+        return any(reason["code"] == "at_an_end" for reason in self.reasons)
+
+    @property
+    def given(self) -> dict[str, float]:
+        """Scales that were fixed in advance."""
+        if self.law is None:
+            return {}
+        found = {name: float(getattr(self.law.layer, name)[0]) for name in SCALES}
+        return {name: value for name, value in found.items() if name not in self.free}
+
+
+def of_observations(
+    observations: Observations, layer: Architecture | None, given: dict[str, float | None], seed: int
+) -> Subject:
+    """Scales that are not given are estimated from moments."""
+    if observations.kernel is None:
+        if any(value is not None for value in given.values()):
+            raise unusable("kernel", "a kernel or inputs for a law with given scales", "none", "give it: --kernel identity")
+        return Subject(observations, layer, None, frozenset(), {}, "given")
+    layer = layer or layer_of(observations)
+    problem = pose(observations, layer, lookup("limit_law" if layer.head_dim is None else "finite_head_dim"), None)
+    check_density(problem)
+    fixed = {name: float(value) for name, value in given.items() if value is not None}
+    free = frozenset(SCALES) - set(fixed)
+    draws, reasons = estimated(problem, seed) if free else ({}, ())
+    scales = {name: float(np.median(x)) for name, x in draws.items()} | fixed
+    return Subject(observations, layer, law_at(problem, scales), free, draws, "moments" if free else "given", reasons)
+
+
+def of_fit(tree: "DataTree", layer: Architecture | None, given: dict[str, float | None], seed: int) -> Subject:
+    """A fit: its posterior gives the scales, but for those fixed in advance."""
+    observations, layer = observed(tree), layer or layer_in(tree)
+    fixed = {name: float(value) for name, value in given.items() if value is not None}
+    if tree.attrs["model"] not in OF_THE_LAW or observations.kernel is None:
+        if fixed:
+            raise unusable("score_scale", "none for a fit without the law's own kernel", fixed, "diagnose the outputs instead")
+        return Subject(observations, layer, None, frozenset(), {}, "fit", (), tree)
+    problem = pose(observations, layer, lookup(tree.attrs["model"]), None)
+    draws = {name: np.asarray(tree["posterior"][name]) for name in SCALES}
+    scales = {name: float(np.median(x)) for name, x in draws.items()} | fixed
+    free = frozenset(SCALES) - set(fixed)
+    return Subject(observations, layer, law_at(problem, scales), free, draws, "fit" if free else "given", (), tree)
+
+
+def estimated(problem: Problem, seed: int) -> tuple[dict[str, np.ndarray], tuple[dict[str, Any], ...]]:
+    """Draws of both scales from moments, and what is to be known of them."""
+    if problem.K.ndim == 3:
+        remedy = "run hierattn fit and diagnose the fit, or give --score-scale and --value-scale"
+        raise unusable("kernel", "one kernel for all networks where scales are estimated", "one a network", remedy)
+    found = route(problem, "moments", seed, chains=4)
+    return found.draws, tuple(reason for reason in found.reasons if reason["code"] != "bootstrap")
+
+
+def law_at(problem: Problem, scales: dict[str, float]) -> Law:
+    """The law of the observed tokens with these scales; kernels of all networks, if each has its own."""
+    layer = problem.observed_layer.with_scales(*(scales[name] for name in SCALES))
+    if problem.K.ndim == 2:
+        return Law.from_factors(layer, problem.law.L_k, problem.law.L_q)
+    from hierattn.modelling import law_of
+
+    tokens = problem.observations.tokens
+    return law_of(layer, problem.K, problem.K[:, tokens[:, None], tokens])
+
+
+def observed(tree: "DataTree") -> Observations:
+    """The outputs behind a fit, as far as it keeps them."""
+    constants, y = tree["constant_data"].to_dataset(), np.asarray(tree["observed_data"]["y"])
+    K = np.asarray(constants["K"]) if "K" in constants else None
+    mask = np.asarray(constants["mask"]).astype(bool) if "mask" in constants else None
+    tokens = None if K is None else np.asarray(constants["tokens"])
+    heads = int(constants["heads"])
+    found = Observations(y, K, tokens=tokens, heads=heads, mask=None if mask is None or mask.all() else mask)
+    found._set(source=str(tree.attrs["source"]), sha256=str(tree.attrs.get("outputs_sha256", found.sha256)))
+    if "S" in constants:  # of all coordinates
+        found._set(S=np.asarray(constants["S"]), coordinates=int(constants["coordinates"]))
+    return found
+
+
+def layer_in(tree: "DataTree") -> Architecture:
+    """The layer that a fit was made for."""
+    constants = tree["constant_data"].to_dataset()
+    mask = np.asarray(constants["mask"]).astype(bool) if "mask" in constants else None
+    head_dim = int(constants["head_dim"]) or None
+    return Architecture(heads=int(constants["heads"]), head_dim=head_dim, mask=None if mask is None or mask.all() else mask)

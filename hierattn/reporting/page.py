@@ -1,0 +1,129 @@
+"""The page: a diagnosis, a fit or several as one HTML file that needs nothing else."""
+
+import json
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from hierattn.diagnostics.diagnosis import Diagnosis, diagnose
+from hierattn.diagnostics.power import RIVALS
+from hierattn.observations import Observations
+from hierattn.reporting import figures, fit_figures
+from hierattn.reporting.figures import Panel
+from hierattn.storage import check_new, whole_file
+
+if TYPE_CHECKING:
+    from xarray import DataTree
+
+TESTS = {
+    "scale": ("the size of the outputs", "value_scale"),
+    "score_scale": ("covariance over tokens and spread, where score_scale moves them", "score_scale"),
+    "kernel": ("the covariance over tokens otherwise", "the kernel"),
+    "spread": ("how much networks differ", "scores shared by a network's coordinates"),
+    "within": ("the coordinates of one network", "Gaussian given the scores"),
+    "normalised": ("networks that are too much alike", "no normalisation"),
+}
+POWERS = RIVALS | {"score_scale": "a score_scale that is off by 30 %"}
+LEADS = {
+    True: "These outputs are consistent with the law, and would have shown it if they were not.",
+    False: "These outputs do not follow the law.",
+    None: "These outputs do not decide whether they follow the law.",
+}
+
+
+def report(
+    subject: "Diagnosis | Observations | DataTree",
+    out: str | Path,
+    *,
+    fits: "dict[str, DataTree] | None" = None,
+    force: bool = False,
+    **options: Any,
+) -> Diagnosis:
+    """Write a report: of a diagnosis, or of outputs or a fit, which are diagnosed first (with the options of `diagnose`).
+
+    fits   fits of the same outputs by other models, by name, to be ranked
+    """
+    check_new(out, force)
+    diagnosis = subject if isinstance(subject, Diagnosis) else diagnose(subject, **options)
+    text = render(diagnosis, fits or {})
+    with whole_file(out, force) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    return diagnosis
+
+
+def render(diagnosis: Diagnosis, fits: "dict[str, DataTree] | None" = None) -> str:
+    """The page as text."""
+    tree, rows = diagnosis.subject.tree, fit_figures.ranking(fits or {})
+    sections = {
+        "Against the law": [
+            figures.hierarchy(diagnosis),
+            figures.quantiles(diagnosis),
+            figures.exceedances(diagnosis),
+            figures.kurtosis(diagnosis),
+        ],
+        "Predictions and power": [figures.predictive(diagnosis), figures.power(diagnosis)],
+    }
+    table: dict[str, Any] = {}
+    if tree is not None:
+        table = json.loads(tree.attrs["parameters"])
+        sections["Predictions and power"] += [fit_figures.predicted(tree), fit_figures.calibration(tree)]
+        sections["Fit"] = [fit_figures.ranks(tree, table)]
+    if rows:
+        sections["Models"] = [fit_figures.models(rows)]
+    shown = {title: [panel for panel in panels if panel is not None] for title, panels in sections.items()}
+    return _template().render(
+        diagnosis=diagnosis,
+        lead=LEADS[diagnosis.consistent],
+        record=diagnosis.record,
+        tests=tests_of(diagnosis),
+        powers=[(POWERS[name], power) for name, power in diagnosis.powers.items()],
+        sections={title: panels for title, panels in shown.items() if panels},
+        parameters=table,
+        fit_reasons=json.loads(tree.attrs["reasons"]) if tree is not None else [],
+        fit_attributes={} if tree is None else {k: v for k, v in tree.attrs.items() if k not in ("reasons", "parameters")},
+        rows=rows,
+        raw=Markup,
+    )
+
+
+def tests_of(diagnosis: Diagnosis) -> list[dict[str, Any]]:
+    """Rows of the table of tests."""
+    if diagnosis.examination is None:
+        return []
+    found = diagnosis.examination
+    rows: list[dict[str, Any]] = []
+    for name, p in found.corrected.items():
+        what, about = TESTS[name]
+        refused = name in found.refused
+        rows.append({"name": name, "what": what, "about": about, "raw": found.p_values[name], "p": p, "refused": refused})
+    return rows
+
+
+def notebook(diagnosis: Diagnosis) -> str:
+    """The verdict and the main figures, for a notebook's cell."""
+    panels: list[Panel | None] = [figures.hierarchy(diagnosis), figures.quantiles(diagnosis), figures.power(diagnosis)]
+    return _template("notebook.html").render(
+        diagnosis=diagnosis,
+        lead=LEADS[diagnosis.consistent],
+        tests=tests_of(diagnosis),
+        panels=[panel for panel in panels if panel is not None],
+        raw=Markup,
+    )
+
+
+def number(x: Any) -> str:
+    """A number as the page shows it; whole lists of them too."""
+    if isinstance(x, bool) or x is None:
+        return {True: "yes", False: "no", None: "none"}[x]
+    if isinstance(x, list):
+        return ", ".join(map(number, x))
+    return f"{x:.4g}" if isinstance(x, float) else str(x)
+
+
+def _template(name: str = "report.html") -> Any:
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["number"] = number
+    return environment.from_string(files("hierattn.reporting").joinpath(name).read_text(encoding="utf-8"))

@@ -1,0 +1,218 @@
+"""The page: well formed, self-contained, honest about its numbers, and deaf to what users call their files."""
+
+import json
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from hierattn import InputError, Observations, diagnose, report
+from hierattn.reporting import drawing, page
+from tests.diagnostics import drawn
+from tests.reporting import trees
+
+VOID = {"meta", "link", "br", "img", "hr", "input"}
+PAYLOADS = [
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "' onmouseover='alert(1)",
+    "</title><script>alert(1)</script>",
+    "</style><script>alert(1)</script>",
+    "</td></tr></table><iframe src=javascript:alert(1)>",
+    "<svg onload=alert(1)>",
+    "<a href=javascript:alert(1)>x</a>",
+    "{{ 7 * 7 }}",
+    "{% include '/etc/passwd' %}",
+    "--><b>bold</b><!--",
+    "<![CDATA[<b>x</b>]]>",
+    "&lt;b&gt;already escaped&lt;/b&gt;",
+    "$\\frac{1}{2}$",
+    "<base href=//evil.example>",
+    "<link rel=stylesheet href=//evil.example/x.css>",
+    "<meta http-equiv=refresh content='0;url=//evil.example'>",
+    "<form action=//evil.example><input name=q>",
+    "\u202etxt.exe <b>",
+    "\x00<b>\x1b[31m",
+]
+
+
+class Page(HTMLParser):
+    """Elements with their attributes, text by element, and whether every element that opens is closed."""
+
+    def __init__(self, text):
+        super().__init__(convert_charrefs=True)
+        self.elements, self.open, self.texts = [], [], []
+        self.feed(text)
+        self.close()
+        assert not self.open, self.open
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+        self.texts.append("")
+        if tag not in VOID:
+            self.open.append((tag, len(self.elements) - 1))
+
+    def handle_startendtag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+        self.texts.append("")
+
+    def handle_endtag(self, tag):
+        assert self.open[-1][0] == tag, (tag, self.open)
+        self.open.pop()
+
+    def handle_data(self, data):
+        for _, index in self.open:
+            self.texts[index] += data
+
+    def of(self, tag, **attributes):
+        """Indices of elements with these attributes."""
+        return [i for i, (t, a) in enumerate(self.elements) if t == tag and all(a.get(k) == v for k, v in attributes.items())]
+
+    def skeleton(self):
+        """Names of elements and of their attributes."""
+        return [(tag, tuple(attributes)) for tag, attributes in self.elements]
+
+
+@pytest.fixture(scope="module")
+def raw():
+    return diagnose(Observations(drawn.law(0, 40, 16), np.eye(4), heads=1))
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    tree, other = trees.fit(), trees.fit(offset=-3.0)
+    return diagnose(tree), {"limit_law": tree, "rival": other}
+
+
+@pytest.fixture(scope="module", params=["raw", "fit"])
+def shown(request, raw, fitted):
+    """A page, and the diagnosis it shows."""
+    return (page.render(raw), raw) if request.param == "raw" else (page.render(*fitted), fitted[0])
+
+
+@pytest.fixture
+def text(shown):
+    return shown[0]
+
+
+def test_it_is_small_and_asks_for_nothing(text):
+    found = Page(text)
+    assert len(text.encode()) < 3e6
+    assert not found.of("script")
+    assert not found.of("img")
+    for _, attributes in found.elements:
+        for name, value in attributes.items():
+            assert not name.startswith("on")
+            if name in ("src", "href", "xlink:href", "action"):
+                assert value.startswith(("#", "data:,")), (name, value)
+    style = text[text.index("<style>") : text.index("</style>")]
+    assert "url(" not in style
+    assert "@import" not in style
+
+
+def test_ids_are_unique_and_links_lead_somewhere(text):
+    found = Page(text)
+    ids = [attributes["id"] for _, attributes in found.elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    targets = {attributes["href"][1:] for _, attributes in found.elements if attributes.get("href", "").startswith("#")}
+    assert targets <= set(ids)
+
+
+def test_every_figure_is_described_and_says_what_it_means(text):
+    found = Page(text)
+    figures, pictures, lines = found.of("figure"), found.of("svg", role="img"), found.of("p", **{"class": "means"})
+    assert len(figures) == len(pictures) == len(lines) >= 6
+    for index in pictures:
+        (alt,) = found.of("span", id=found.elements[index][1]["aria-labelledby"])
+        assert len(found.texts[alt]) > 30
+    for index in lines:
+        assert found.texts[index].startswith("What this means. ")
+        assert any(letter.isdigit() for letter in found.texts[index]) or "nothing" in found.texts[index].lower()
+
+
+def test_the_numbers_are_those_of_the_record(shown):
+    found, record = Page(shown[0]), shown[1].record
+    cells = {a["data-record"]: found.texts[i].strip() for i, (_, a) in enumerate(found.elements) if "data-record" in a}
+    assert cells == {key: page.number(value).strip() for key, value in record.items() if key != "reasons"}
+    for name in record:
+        for index in found.of("td", **{"data-key": name}):
+            assert found.texts[index] == page.number(record[name])
+    json.dumps(record, allow_nan=False)
+
+
+def test_a_fit_adds_its_own_sections(fitted):
+    text = page.render(*fitted)
+    for title in ("Do the chains agree?", "Predicted outputs", "Leave-one-network-out calibration", "Which model predicts"):
+        assert title in text
+    assert "limit_law predicts new networks best, clearly" in text
+    alone = page.render(fitted[0])
+    assert "Which model predicts" not in alone
+
+
+def test_users_words_are_only_words():
+    """In names of files and models, and in attributes: the page has the same elements as with harmless words."""
+
+    def skeleton(words):
+        said = [{"code": words, "message": words, "numbers": {}}]
+        tree = trees.fit(networks=12, coordinates=4, draws=20, words=words, reasons=said)
+        diagnosis = diagnose(tree)
+        return Page(page.render(diagnosis, {words: tree, "rival": trees.fit(12, 4, 20, offset=-3.0)})).skeleton()
+
+    harmless = skeleton("outputs.npz")
+    mixed = [skeleton(words) for words in ("".join(PAYLOADS[:10]), "".join(PAYLOADS[10:]))]
+    assert mixed == [harmless, harmless]
+
+
+@pytest.mark.parametrize("words", PAYLOADS)
+def test_each_payload_in_the_template(words, raw):
+    """The whole template with one payload as the outputs' source; figures are not drawn again."""
+    from dataclasses import replace
+
+    subject = raw.subject._replace(observations=_named(raw.subject.observations, words))
+    renamed = replace(raw, subject=subject)
+    renamed.__dict__["record"] = raw.record | {"source": words, "command": f"hierattn diagnose {words}"}
+    drawn_once = page._template("notebook.html").render(diagnosis=renamed, lead=words, tests=[], panels=[], raw=page.Markup)
+    harmless = page._template("notebook.html").render(diagnosis=raw, lead="x", tests=[], panels=[], raw=page.Markup)
+    assert Page(drawn_once).skeleton() == Page(harmless).skeleton()
+
+
+def _named(observations, words):
+    from hierattn.observations import Observations as Kind
+
+    renamed = object.__new__(Kind)
+    renamed.__dict__.update(vars(observations) | {"source": words})
+    return renamed
+
+
+def test_the_file_is_written_whole_or_not_at_all(raw, tmp_path):
+    out = tmp_path / "report.html"
+    assert report(raw, out) is raw
+    before = out.read_bytes()
+    assert before.startswith(b"<!doctype html>")
+    with pytest.raises(InputError, match="one that exists"):
+        report(raw, out)
+    assert out.read_bytes() == before
+    assert sorted(tmp_path.iterdir()) == [out]
+
+
+def test_notebooks_show_the_verdict(raw):
+    found = Page(raw._repr_html_())
+    assert raw.verdict in found.texts[0]
+    assert len(found.of("svg", role="img")) == 3
+
+
+def test_fits_that_did_not_converge_decide_nothing():
+    tree = trees.fit(verdict="NOT CONVERGED", reasons=[{"code": "rhat", "message": "chains disagree", "numbers": {}}])
+    found = diagnose(tree)
+    assert (found.consistent, found.codes[0]) == (None, "not_converged")
+    assert "chains disagree" in found.reasons[0]["message"]
+
+
+def test_colours_follow_the_page():
+    with drawing.axes() as (figure, ax):
+        ax.plot([0, 1])
+        ax.set_xlabel(drawing.plain("$x$ \\frac"))
+        text = drawing.svg(figure, "one")
+    assert "currentColor" in text
+    assert drawing.INK not in text
+    assert "$x$" in text
