@@ -79,7 +79,8 @@ def test_predictions_notice_what_is_not_shared():
     given = {"score_scale": drawn.SCORE_SCALE, "value_scale": 1.0}
     name = "correlation of squares of two coordinates"
     good, bad = (
-        diagnose(Observations(draw(3, 60, 16), np.eye(4), heads=1), **given).predictive for draw in (drawn.law, drawn.own_scores)
+        diagnose(Observations(draw(3, 60, 16), np.eye(4), heads=1), **given).predictive
+        for draw in (drawn.law, drawn.own_scores)
     )
     assert min(check.p_value for check in good.values()) > 0.01
     assert bad[name].p_value < 0.02
