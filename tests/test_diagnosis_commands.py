@@ -31,7 +31,8 @@ def test_options_describe_the_law_and_a_page_is_written(run, tmp_path, outputs):
     np.save(tmp_path / "plain.npy", drawn.law(0, 40, 16))
     np.save(tmp_path / "K.npy", kernels.rbf(4, 1.0))
     page = tmp_path / "report.html"
-    code, out, _ = run("report", tmp_path / "plain.npy", "--heads", 1, "--kernel", tmp_path / "K.npy", "--out", page)
+    scales = ["--score-scale", 1.6, "--value-scale", 1]
+    code, out, _ = run("report", tmp_path / "plain.npy", "--heads", 1, "--kernel", tmp_path / "K.npy", *scales, "--out", page)
     assert code == 0
     assert out.splitlines()[0] == "NOT CONSISTENT"
     assert out.splitlines()[-1] == str(page)

@@ -78,7 +78,7 @@ def of_scales_and_kernel(subject: Subject, y: np.ndarray, found: Examination, se
     if given and (shape_off or "scale" in found.refused):
         freed = with_free_scales(subject, seed)
         if freed is not None and not freed.at_an_end and not examine(freed, y, seed).refused:
-            return scales_that_mend(given, freed, numbers)
+            return scales_that_mend(given, freed, numbers, found.refused == {"scale"})
     if found.refused == {"scale"} and found.tests.scale is not None:
         return [wrong_scale(given, "value_scale", given["value_scale"] * np.exp(float(found.tests.scale) / 2), numbers)]
     if shape_off:
@@ -94,12 +94,13 @@ def with_free_scales(subject: Subject, seed: int) -> Subject | None:
         return None
 
 
-def scales_that_mend(given: dict[str, float], freed: Subject, numbers: dict[str, float]) -> list[dict[str, Any]]:
-    """With estimated scales all is well: which of the given ones are not among them?"""
+def scales_that_mend(given: dict[str, float], freed: Subject, numbers: dict, size_only: bool) -> list[dict[str, Any]]:
+    """With estimated scales all is well: which of the given ones are not among them? One, if size alone is off."""
     logs = {name: np.log(freed.draws[name] / given[name]) for name in given}
     z = {name: abs(float(np.median(x) / x.std())) for name, x in logs.items()}
     estimate = {name: float(np.median(freed.draws[name])) for name in given}
-    wrong = [name for name in given if z[name] > -ndtri(testing.LEVEL / 2)] or [max(z, key=lambda name: z[name])]
+    wrong = [name for name in given if z[name] > -ndtri(testing.LEVEL / 2)]
+    wrong = [max(z, key=lambda name: z[name])] if size_only or not wrong else wrong
     far = "score_scale" in wrong and abs(np.log(estimate["score_scale"] / given["score_scale"])) > np.log(FAR)
     if len(wrong) == 1 and not far:
         return [wrong_scale(given, wrong[0], estimate[wrong[0]], numbers)]

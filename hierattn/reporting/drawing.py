@@ -13,6 +13,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+LONGEST = 44  # letters of a label
 INK = "#010203"  # stands for the page's colour
 LAW, SEEN, GAUSSIAN, OTHER = "#3b82c4", "#d1495b", "#8a8a8a", "#5b8e3e"  # 3 : 1 or more on white and on the dark page
 STYLE: Any = {
@@ -71,5 +72,6 @@ def svg(figure: Figure, name: str) -> str:
 
 
 def plain(text: str) -> str:
-    """A user's words in a figure: no mathematics in them."""
+    """A user's words in a figure: no mathematics in them, and not too many."""
+    text = text if len(text) <= LONGEST else text[: LONGEST - 1] + "\u2026"
     return text.replace("\\", "\\\\").replace("$", "\\$")

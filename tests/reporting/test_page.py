@@ -41,19 +41,21 @@ class Page(HTMLParser):
 
     def __init__(self, text):
         super().__init__(convert_charrefs=True)
-        self.elements, self.open, self.texts = [], [], []
+        self.elements, self.open, self.texts, self.drawn = [], [], [], []
         self.feed(text)
         self.close()
         assert not self.open, self.open
 
     def handle_starttag(self, tag, attributes):
         self.elements.append((tag, dict(attributes)))
+        self.drawn.append(any(name == "svg" for name, _ in self.open))
         self.texts.append("")
         if tag not in VOID:
             self.open.append((tag, len(self.elements) - 1))
 
     def handle_startendtag(self, tag, attributes):
         self.elements.append((tag, dict(attributes)))
+        self.drawn.append(any(name == "svg" for name, _ in self.open))
         self.texts.append("")
 
     def handle_endtag(self, tag):
@@ -69,8 +71,10 @@ class Page(HTMLParser):
         return [i for i, (t, a) in enumerate(self.elements) if t == tag and all(a.get(k) == v for k, v in attributes.items())]
 
     def skeleton(self):
-        """Names of elements and of their attributes."""
-        return [(tag, tuple(attributes)) for tag, attributes in self.elements]
+        """Names of elements and of their attributes, in order; inside figures, whose ticks may differ, the kinds there are."""
+        named = [(tag, tuple(attributes)) for tag, attributes in self.elements]
+        inside = {name for name, drawn in zip(named, self.drawn, strict=True) if drawn}
+        return [name for name, drawn in zip(named, self.drawn, strict=True) if not drawn], inside
 
 
 @pytest.fixture(scope="module")
