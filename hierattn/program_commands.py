@@ -58,7 +58,7 @@ def print_program(
     for name, value in found.items():
         if isinstance(value, list):
             print(f"{name.replace('_', ' ')} +- {found[f'{name}_error']:.1g}")
-            print(np.array2string(np.array(value)[:SHOWN, :SHOWN], precision=6, suppress_small=True, prefix="  "))
+            print("  " + np.array2string(np.array(value)[:SHOWN, :SHOWN], precision=6, suppress_small=True, prefix="  "))
             if len(value) > SHOWN:
                 print(f"  ... {len(value)} rows and columns; --json has all")
     print_record(f"method {law.method}; width {width}, {networks} networks against {LIMIT} of the limit:", record, as_json)
