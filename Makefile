@@ -19,6 +19,7 @@ lint: $(VENV)/ready
 
 # the full counts that a claim needs; a claim whose result file fits the present sources is not run again
 verify: $(VENV)/ready
+	$(BIN)/python -m pytest -m slow
 	$(BIN)/python analysis/verify.py
 
 figures: $(VENV)/ready

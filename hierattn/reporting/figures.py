@@ -177,6 +177,8 @@ def power(diagnosis: Diagnosis) -> Panel | None:
         ax.axvline(M, color=INK, lw=1, ls=":", label=f"{M} networks observed")
         ax.axhline(POWER, color=INK, lw=0.6)
         ax.set(xscale="log", xlabel="networks", ylabel="probability to notice", ylim=(-0.03, 1.05))
+        ax.set_xticks(x, [str(number) for number in x])
+        ax.minorticks_off()
         beneath(figure)
         drawn = svg(figure, "power")
     enough = needed(curve, "gaussian")

@@ -49,7 +49,8 @@ def ranks(tree: "DataTree", table: dict[str, dict[str, Any]]) -> Panel:
 def predicted(tree: "DataTree") -> Panel:
     """Predicted against observed outputs."""
     y, new = (np.asarray(tree[group]["y"]) for group in ("observed_data", "posterior_predictive"))
-    few, colours = min(FEW, new.shape[0] * new.shape[1]), {"predictive_dist": {"color": LAW}, "observed_dist": {"color": SEEN}}
+    few = min(FEW, new.shape[0] * new.shape[1])
+    colours = {"predictive_dist": {"color": LAW}, "observed_dist": {"color": SEEN}, "title": False}
     size = {"figsize": (5.2, 3.0)}
     drawn = by_arviz("predicted", "plot_ppc_dist", tree, num_samples=few, visuals=colours, figure_kwargs=size)
     seen, expected = float(np.sqrt(np.mean(y**2))), float(np.sqrt(np.mean(new**2)))

@@ -301,7 +301,7 @@ REFUSED = [
     ),
     ({"kernel": None}, {"model": "finite_head_dim"}, "kernel: expected a kernel, inputs or 'identity', got none"),
     ({}, {"model": "limitlaw"}, "model: expected one of limit_law"),
-    ({}, {"model": "nowhere.py"}, "nowhere.py: expected a file with a function `model`, got none"),
+    ({}, {"model": "nowhere.py"}, "nowhere.py: expected a .py file with a function `model`, got none"),
     ({}, {"model": "linear_scaling"}, "width: expected the width of the networks"),
     ({}, {"method": "magic"}, "method: expected one of auto"),
     ({}, {"method": "marginal", "model": "student_t"}, "method: expected one observed token, or the model limit_law"),
