@@ -10,7 +10,7 @@ from plotting import SEED, SERIES, against, main
 from hierattn import Architecture, FiniteWidth, RandomInputs
 from hierattn.marginal import from_draws
 
-HEAD_DIMS, WIDTH, NETWORKS = (8, 16, 32, 64, 128), 1024, 2**21
+HEAD_DIMS, WIDTH, NETWORKS = (8, 16, 32, 64, 128), 1024, 2**20
 
 
 def compute(quick: bool) -> dict:

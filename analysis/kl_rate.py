@@ -12,7 +12,7 @@ from scipy.stats import gaussian_kde
 
 from hierattn import Architecture, FiniteWidth, RandomInputs
 
-WIDTHS, NETWORKS, SAMPLES, TRIALS = (16, 32, 64, 128, 256, 512, 1024, 2048), 2**21, 50_000, 4
+WIDTHS, NETWORKS, SAMPLES, TRIALS = (16, 32, 64, 128, 256, 512, 1024, 2048), 2**21, 50_000, 2
 
 
 def kde_divergence(y: np.ndarray, limit, grid: np.ndarray) -> float:

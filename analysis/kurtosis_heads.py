@@ -11,7 +11,7 @@ from plotting import LAW, SEED, SERIES, main
 from hierattn import Architecture, FiniteWidth, Law, RandomInputs, kernels
 from hierattn.marginal import from_draws
 
-HEADS, WIDTHS, NETWORKS = (1, 2, 4, 8, 16, 32, 64, 128), (256, 1024, 4096), 2**21
+HEADS, WIDTHS, NETWORKS = (1, 2, 4, 8, 16, 32, 64, 128), (256, 1024, 4096), 2**20
 
 
 def compute(quick: bool) -> dict:

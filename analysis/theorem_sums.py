@@ -1,6 +1,6 @@
 """The theorem itself: (1/n) sum of psi(y) over a network's coordinates goes to E[psi | p] in distribution over networks.
 
-Two heads, four tokens, clip inputs. Left, psi = y^2 in 10,000 networks a width, against the law. Middle, Wasserstein's
+Two heads, four tokens, clip inputs. Left, psi = y^2 in 5,000 networks a width, against the law. Middle, Wasserstein's
 distance for five functions psi. Right, scores and values become independent.
 """
 
@@ -10,7 +10,7 @@ from plotting import SEED, SERIES, main
 
 from hierattn import Architecture, FiniteWidth, RandomInputs, theorem
 
-WIDTHS, NETWORKS, PAIRS = (16, 64, 256, 1024), 10_000, 100_000
+WIDTHS, NETWORKS, PAIRS = (16, 64, 256, 1024), 5_000, 100_000
 
 
 def compute(quick: bool) -> dict:
