@@ -52,7 +52,14 @@ def several_tokens(problem: Problem, seed: int, chains: int = 4, draws: int = 10
         fine, densities = _posteriors(x, y, likelihood, prior)
         error = _error(fine, densities)
         if khat.max() <= KHAT and error.max() <= TOLERANCE:
-            return _posterior(problem, fine, densities[0], rng, chains, draws, number, float(khat.max()), error)
+            said = {"scores": number, "khat": float(khat.max())}
+            said |= {"score_scale_error_sd": float(error[0]), "value_scale_error_sd": float(error[1])}
+            message = (
+                f"scores integrated out by {number} draws: Pareto k at most {khat.max():.2f}, means to {error.max():.1g} sd"
+            )
+            log_q, log_o, lp = (x.reshape(chains, draws) for x in _drawn(*fine, densities[0], rng, chains * draws))
+            found = {"score_scale": np.exp(log_q), "value_scale": np.exp(log_o) * problem.observations.scale}
+            return Posterior(found, {"lp": lp}, "marginal", reasons=(reason("integrated", message, **said),))
         why = f"a Pareto k of {khat.max():.2f} and means known to {error.max():.1g} standard deviations with {number} scores"
         number *= MORE
     why = why or f"{networks} networks"
@@ -152,32 +159,9 @@ def _error(axes: tuple, densities: np.ndarray) -> Float[np.ndarray, "2"]:
     return (scatter + (BATCHES - 1) * np.abs(means[1:].mean(axis=0) - means[0])) / sd
 
 
-def _posterior(
-    problem: Problem,
-    axes: tuple,
-    density: np.ndarray,
-    rng: np.random.Generator,
-    chains: int,
-    draws: int,
-    number: int,
-    khat: float,
-    error: np.ndarray,
-) -> Posterior:
-    """Draws from a density on a grid, and what they are worth."""
-    x, y = axes
-    log_q = draw_from(x, density.sum(axis=1)[None], rng.random(chains * draws))
+def _drawn(x: np.ndarray, y: np.ndarray, density: np.ndarray, rng: np.random.Generator, number: int) -> tuple:
+    """Draws of log q and log o from a density on a grid, and its logarithm there."""
+    log_q = draw_from(x, density.sum(axis=1)[None], rng.random(number))
     at = RectBivariateSpline(x, y, np.log(np.maximum(density, 1e-300)))
-    rows = np.stack([np.exp(at(value, y)[0]) for value in log_q])
-    log_o = draw_from(y, rows, rng.random(chains * draws))
-    shape = chains, draws
-    message = f"scores integrated out by {number} draws: Pareto k at most {khat:.2f}, means to {error.max():.1g} sd"
-    numbers = {"scores": number, "khat": khat, "score_scale_error_sd": float(error[0]), "value_scale_error_sd": float(error[1])}
-    return Posterior(
-        {
-            "score_scale": np.exp(log_q).reshape(shape),
-            "value_scale": np.exp(log_o).reshape(shape) * problem.observations.scale,
-        },
-        {"lp": at.ev(log_q, log_o).reshape(shape)},
-        "marginal",
-        reasons=(reason("integrated", message, **numbers),),
-    )
+    log_o = draw_from(y, np.exp(at(np.sort(log_q), y))[np.argsort(np.argsort(log_q))], rng.random(number))
+    return log_q, log_o, at.ev(log_q, log_o)

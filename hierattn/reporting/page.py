@@ -1,11 +1,10 @@
 """The page: a diagnosis, a fit or several as one HTML file that needs nothing else."""
 
 import json
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from hierattn.diagnostics.diagnosis import Diagnosis, diagnose
@@ -124,6 +123,7 @@ def number(x: Any) -> str:
 
 
 def _template(name: str = "report.html") -> Any:
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    loader = PackageLoader("hierattn.reporting", "")
+    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters["number"] = number
-    return environment.from_string(files("hierattn.reporting").joinpath(name).read_text(encoding="utf-8"))
+    return environment.get_template(name)

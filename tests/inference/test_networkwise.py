@@ -11,6 +11,7 @@ import pytest
 from hierattn import Architecture, kernels
 from hierattn.inference import networkwise
 from hierattn.inference.likelihood import covariance, prepare, terms
+from tests.inference.drawn import outputs
 from tests.inference.mutants import mutant
 from tests.statistics import mean_agrees
 
@@ -158,3 +159,31 @@ MUTANTS = [
 def test_a_wrong_move_is_seen(joint, move, right, wrong):
     more = (jnp.asarray(1),) if move is orbit else ()
     assert not in_law(joint, move(mutant(networkwise, right, wrong)), *more)
+
+
+def test_kicks_are_bounded_and_nothing_else():
+    """Along the kick, network by network; where a gradient is no number there is none."""
+    kick = np.random.default_rng(0).normal(size=(2, 3, 2, 4)) * np.array([0.1, 1.0, 1e6, 1.0])
+    kick[0, 0, 0, 3] = np.nan
+    found, longest = np.asarray(networkwise.bounded(jnp.asarray(kick))), networkwise.LARGEST_KICK * np.sqrt(12)
+    np.testing.assert_array_equal(found[..., :2], kick[..., :2])
+    assert np.linalg.norm(found[..., 2]) == pytest.approx(longest)
+    np.testing.assert_allclose(found[..., 2] / longest, kick[..., 2] / np.linalg.norm(kick[..., 2]))
+    np.testing.assert_array_equal(found[..., 3], np.nan_to_num(kick[..., 3]))
+
+
+def test_trajectories_pass_walls_of_singular_covariances(monkeypatch):
+    """One head and two tokens: Sigma is singular where both look alike. Unbounded kicks diverge more than a verdict allows."""
+    layer = Architecture(heads=1)
+    y = outputs(layer, np.eye(2), 20, 8)
+    data, prior = prepare(y @ y.swapaxes(1, 2), 8, layer, np.eye(2)), networkwise.Prior(*2 * [dist.LogNormal(0.0, 0.5)], 1.0)
+
+    def diverged():
+        networkwise.run.clear_cache()
+        drawn = networkwise.sample(data, prior, 0, 2, lambda draws: draws.log_q.shape[1] >= 1000)
+        return float(np.mean(drawn.diverged)) / 20
+
+    assert diverged() < 1e-3
+    monkeypatch.setattr(networkwise, "LARGEST_KICK", 1e9)
+    assert diverged() > 1e-3
+    networkwise.run.clear_cache()

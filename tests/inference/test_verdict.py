@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import xarray as xr
 
 from hierattn import Architecture, Observations
 from hierattn.inference import verdict
@@ -33,6 +34,19 @@ def sticky(rho, seed=0):
 
 def codes(draws, statistics):
     return [found["code"] for found in verdict.convergence(draws, statistics)]
+
+
+@pytest.mark.parametrize(("informed", "flagged"), [(0.05, False), (3.0, True)])
+def test_dependence_on_the_prior(informed, flagged):
+    """x ~ N(1, 1) a priori, seen once as 0 with this error: the posterior depends on the prior if the error is large."""
+    precision = 1 + informed**-2
+    x = np.random.default_rng(0).normal(1 / precision, precision**-0.5, (CHAINS, DRAWS))
+    parts = {"posterior": x, "log_prior": -((x - 1) ** 2) / 2}
+    tree = xr.DataTree.from_dict({name: xr.Dataset({"x": (("chain", "draw"), part)}) for name, part in parts.items()})
+    found = verdict.sensitivity(tree, ["x"])
+    assert [each["code"] for each in found] == ["prior_sensitive"] * flagged
+    few = tree.isel(draw=slice(20))
+    assert verdict.sensitivity(few, ["x"]) == verdict.sensitivity(tree, []) == []
 
 
 @pytest.mark.parametrize("seed", range(5))
