@@ -17,6 +17,7 @@ from jaxtyping import Array, Float
 
 from hierattn.architecture import Architecture
 from hierattn.errors import UnsafeInputError, check_counts, check_key
+from hierattn.random_numbers import normals
 
 if TYPE_CHECKING:
     from hierattn.law import Law
@@ -139,7 +140,7 @@ def draw_outputs(rng_key: Array, c: Any, p: Array, F: Array, j: Any, part: int, 
     """Part j of chunk c, with its outputs."""
     p, F = (jax.lax.dynamic_slice_in_dim(x, j * part, part) for x in (p, F))
     key = jax.random.fold_in(key_of(rng_key, c, 2), j)
-    return Networks(p, F, F @ jax.random.normal(key, (part, F.shape[-1], coordinates), F.dtype))
+    return Networks(p, F, F @ normals(key, (part, F.shape[-1], coordinates), F.dtype))
 
 
 def key_of(rng_key: Array, c: Any, purpose: int) -> Array:

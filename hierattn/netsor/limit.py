@@ -21,6 +21,7 @@ from hierattn.errors import UnsafeInputError, check_counts, check_key, unusable
 from hierattn.netsor.covariances import METHODS, ROUNDING, Covariances
 from hierattn.netsor.program import Program
 from hierattn.notation import Family
+from hierattn.random_numbers import normals
 from hierattn.sampling import CHUNK, PART, key_of, power_of_two
 
 LARGEST = 2**12  # scalars, or Gaussians, of a program
@@ -110,7 +111,7 @@ class Limit:
         chunk = power_of_two(CHUNK // max(1, L.shape[1]))
         for c in range(-(-networks // chunk)):
             if given is None:
-                yield c, jax.random.normal(key_of(rng_key, c, 0), (chunk, L.shape[1]), L.dtype) @ L.T
+                yield c, normals(key_of(rng_key, c, 0), (chunk, L.shape[1]), L.dtype) @ L.T
             else:
                 p = jnp.asarray(given[c * chunk : (c + 1) * chunk], L.dtype)
                 yield c, jnp.pad(p, [(0, chunk - len(p)), (0, 0)])
@@ -143,5 +144,5 @@ class Limit:
 @partial(jax.jit, static_argnames=("program", "part", "coordinates"))
 def _draw(program: Program, rng_key: Array, c: Any, p: Array, L: Array, j: Any, part: int, coordinates: int) -> Any:
     p = jax.lax.dynamic_slice_in_dim(p, j * part, part)
-    normals = jax.random.normal(jax.random.fold_in(key_of(rng_key, c, 2), j), (part, L.shape[1], coordinates), L.dtype)
-    return p, jax.vmap(program.evaluate)(p, L @ normals)
+    z = normals(jax.random.fold_in(key_of(rng_key, c, 2), j), (part, L.shape[1], coordinates), L.dtype)
+    return p, jax.vmap(program.evaluate)(p, L @ z)
