@@ -191,7 +191,7 @@ class Law(sampling.Sampled):
         p = self._checked(p).astype(self.dtype)
         if p.ndim != 4:
             raise unusable("p", "scores (network, head, query, key)", f"shape {p.shape}")
-        sampling.check_draws(self, rng_key, self.shape[0], networks=p.shape[0], coordinates=coordinates)
+        sampling.check_draws(self.dtype, rng_key, self.shape[0], networks=p.shape[0], coordinates=coordinates)
         return jnp.concatenate([drawn.y for drawn in sampling.draw_networks(self, rng_key, len(p), coordinates, p)])
 
     def moments(self, token: int = 0, seed: int = 0) -> "Moments":

@@ -29,7 +29,7 @@ FEW = 8  # terms of a sum
 
 def stream(law: Sampled, rng_key: Array, networks: int, token: int = 0) -> Iterator[Float[Array, " network"]]:
     """V of all networks in order, some chunks at a time. The first networks are the same however many are asked for."""
-    check_draws(law, rng_key, 0, networks=networks)
+    check_draws(law.dtype, rng_key, 0, networks=networks)
     keys = seen_keys(law, token)
     if law.layer.rotary is not None or (law.layer.head_dim is not None and coupled(law.layer)):
         yield from (jnp.sum(drawn.F[:, token] ** 2, axis=-1) for drawn in draw_networks(law, rng_key, networks))

@@ -22,7 +22,7 @@ from hierattn.netsor.covariances import METHODS, ROUNDING, Covariances
 from hierattn.netsor.program import Program
 from hierattn.notation import Family
 from hierattn.random_numbers import normals
-from hierattn.sampling import CHUNK, PART, key_of, power_of_two
+from hierattn.sampling import CHUNK, PART, check_draws, key_of, power_of_two
 
 LARGEST = 2**12  # scalars, or Gaussians, of a program
 REPEATS = rqmc.SHIFTS  # of the whole recursion where quasi-Monte Carlo is needed: their spread is the error of all its layers
@@ -90,6 +90,7 @@ class Limit:
 
     def sample(self, rng_key: Array, networks: int, coordinates: int = 1, p: Any = None) -> Array:
         """Outputs (network, letters, coordinate); of networks whose scalars p (network, dot) are given, if they are."""
+        check_draws(self.L.dtype, rng_key, self.program.y.atoms.size, networks=networks, coordinates=coordinates)
         return jnp.concatenate([y for _, y in self.stream(rng_key, networks, coordinates, p)])
 
     def stream(self, rng_key: Array, networks: int, coordinates: int = 1, p: Any = None) -> Iterator[tuple[Array, Array]]:
