@@ -1,0 +1,99 @@
+"""Attention layers of PyTorch and Flax follow the law of finite head_dim with no fitted parameter: width 256, 4 heads, 8 tokens,
+4,000 networks, causal and not. Variance of every token within 2 % and 4 standard errors, excess kurtosis (3 Var v / E[v]^2, from
+pairs of coordinates of a network) within 4 standard errors, the Gaussian of infinitely many heads 5 standard errors away. With
+Gaussian weights, where the law is exact, and with the frameworks' own: Xavier-uniform (PyTorch), truncated LeCun-normal and
+Xavier-uniform (Flax), for which kurtosis over single coordinates differs by a term of order 1 / (H n_H) that is given beside."""
+
+from functools import partial
+from importlib.util import find_spec
+
+import numpy as np
+
+import hierattn as ha
+from hierattn.marginal import jackknife_error
+
+SEED = 0
+FILES = ("capture", "description", "runs", "flax_layers", "torch_layers")
+USES = (*(f"hierattn/frameworks/{name}.py" for name in FILES), *(f"hierattn/{name}.py" for name in ("law", "moments")))
+WIDTH, HEADS, TOKENS, NETWORKS, GROUPS = 256, 4, 8, 4_000, 40
+X = np.random.default_rng(SEED).normal(size=(TOKENS, WIDTH)).astype(np.float32)
+
+
+def flax_layer(init: str, seed: int):
+    """A layer of Flax; biases are zero, as by default."""
+    from flax import nnx
+
+    initialisers = {
+        "gaussian": nnx.initializers.normal(WIDTH**-0.5),
+        "lecun": nnx.initializers.lecun_normal(),
+        "xavier": nnx.initializers.xavier_uniform(),
+    }
+    options = {"decode": False, "kernel_init": initialisers[init], "rngs": nnx.Rngs(seed)}
+    return nnx.MultiHeadAttention(num_heads=HEADS, in_features=WIDTH, **options)
+
+
+def torch_layer(init: str):
+    """A layer of PyTorch."""
+    from torch import nn
+
+    layer = nn.MultiheadAttention(WIDTH, HEADS)
+    if init == "gaussian":
+        for weight in (layer.in_proj_weight, layer.out_proj.weight):
+            nn.init.normal_(weight, std=WIDTH**-0.5)
+    return layer
+
+
+def inputs(framework: str, causal: bool):
+    """Arguments of a call: all tokens, or those before."""
+    if framework == "flax":
+        return {"inputs_q": X, "mask": np.tri(TOKENS, dtype=bool)[None]} if causal else X
+    same = dict.fromkeys(("query", "key", "value"), X)
+    return same | ({"attn_mask": ~np.tri(TOKENS, dtype=bool)} if causal else {})
+
+
+def statistics(y: np.ndarray) -> np.ndarray:
+    """Variance, excess kurtosis from pairs of coordinates, and from single ones, of every token."""
+    square, C = y**2, y.shape[2]
+    total = square.sum(axis=2)
+    pairs = ((total**2 - (square**2).sum(axis=2)) / (C * (C - 1))).mean(axis=0)
+    variance = square.mean(axis=(0, 2))
+    return np.stack([variance, 3 * (pairs / variance**2 - 1), (square**2).mean(axis=(0, 2)) / variance**2 - 3])
+
+
+def case(framework: str, init: str, causal: bool, networks: int = NETWORKS) -> dict:
+    """One layer against its law, token by token: the worst of all tokens."""
+    model = partial(flax_layer, init) if framework == "flax" else partial(torch_layer, init)
+    found = ha.capture(model, inputs(framework, causal), networks=networks, seed=SEED)
+    law = ha.Law(found.layer.replace(mask=found.mask), found.kernel)
+    truth = [law.moments(token) for token in range(TOKENS)]
+    y = found.outputs.astype(float)
+    seen, group = statistics(y), np.arange(networks) % GROUPS
+    error = jackknife_error(np.array([statistics(y[group != g]) for g in range(GROUPS)]))
+    law_variance, law_kurtosis = (np.array([getattr(m, name) for m in truth]) for name in ("variance", "excess_kurtosis"))
+    off, z_variance = seen[0] / law_variance - 1, (seen[0] - law_variance) / error[0]
+    z_kurtosis, z_gaussian = (seen[1] - law_kurtosis) / error[1], seen[1] / error[1]
+    passed = np.abs(off).max() < 0.02 and max(np.abs(z_variance).max(), np.abs(z_kurtosis).max()) < 4 and z_gaussian.min() > 5
+    return {
+        "passed": bool(passed),
+        "variance_off_by": float(np.abs(off).max()),
+        "variance_z": float(np.abs(z_variance).max()),
+        "kurtosis_law": float(law_kurtosis[-1]),
+        "kurtosis": float(seen[1, -1]),
+        "kurtosis_error": float(error[1, -1]),
+        "kurtosis_z": float(np.abs(z_kurtosis).max()),
+        "gaussian_z": float(z_gaussian.min()),
+        "kurtosis_of_single_coordinates": float(seen[2, -1]),
+        "kurtosis_of_single_coordinates_error": float(error[2, -1]),
+        "score_scale": found.description.scales["score_scale"],
+        "scales_from": found.description.variances["q"].origin,
+        "networks": networks,
+    }
+
+
+KINDS = {"flax": ("gaussian", "lecun", "xavier")} | ({"torch": ("gaussian", "xavier")} if find_spec("torch") else {})
+CASES = {
+    f"{framework}, {init}, {'causal' if causal else 'all tokens'}": partial(case, framework, init, causal)
+    for framework, inits in KINDS.items()
+    for init in inits
+    for causal in (False, True)
+}
