@@ -3,8 +3,8 @@
     python analysis/tutorial_frameworks.py [--quick] [--out FOLDER]
 
 Three models, one question. (1) Capture: build the model many times, look at one attention layer. (2) Predict: the law that
-follows from the layer's weights' variances, heads, mask and inputs, with nothing fitted. (3) Diagnose: do the outputs follow it, and
-could these networks have shown it if they did not? (4) Fit: which scales would the outputs choose by themselves? (5) Report.
+follows from the layer's weights' variances, heads, mask and inputs, with nothing fitted. (3) Diagnose: do the outputs follow
+it, and could these networks have shown it if they did not? (4) Fit: which scales would the outputs choose? (5) Report.
 Models of PyTorch need `pip install 'hierattn[frameworks]'`; without it Flax's alone is looked at.
 """
 
@@ -57,7 +57,7 @@ def look_at(name, model, inputs, networks, out):
     print(f"\n{name}: {observed.description.module}, {networks} networks, {observed.s} tokens")
     scales = observed.description.scales
     origins = {found.origin for key, found in observed.description.variances.items() if not key.startswith("b_")}
-    print(f"  score_scale {scales['score_scale']:.4g}, value_scale {scales['value_scale']:.4g} (from: {', '.join(sorted(origins))})")
+    print("  " + ", ".join(f"{key} {value:.4g}" for key, value in scales.items()) + f" ({', '.join(sorted(origins))})")
 
     diagnosis = ha.diagnose(observed)  # the law is fixed in advance: no option, nothing fitted
     v = np.einsum("mii->mi", observed.S) / observed.coordinates

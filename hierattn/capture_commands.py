@@ -13,7 +13,7 @@ from hierattn.options import Force, Json, Seed, takes
 
 ModelName = StrEnum("ModelName", ["gpt2", "bert", "llama", "t5"])
 Script = Annotated[
-    str | None, typer.Argument(metavar="SCRIPT.py:FUNCTION", help="A function that returns (model, inputs), of a seed if it likes.")
+    str | None, typer.Argument(metavar="SCRIPT.py:FUNCTION", help="A function (of a seed) that returns (model, inputs).")
 ]
 
 
@@ -47,9 +47,7 @@ def write_capture(
     build, inputs = _function(script) if script is not None else _built(model, layers, width, heads, tokens, key_value_heads)
     chosen = int(module) if module.isdecimal() else module
     with progress("networks", networks) as advance:
-        found = capture(
-            build, inputs, networks=networks, module=chosen, coordinates=coordinates, seed=seed, advance=advance
-        )
+        found = capture(build, inputs, networks=networks, module=chosen, coordinates=coordinates, seed=seed, advance=advance)
     record = found.description.record()
     write(out, found, record, seed, force)
     shown = {"networks": found.networks, "tokens": found.s, "coordinates": found.outputs.shape[-1], "seed": seed}

@@ -1,5 +1,8 @@
-"""A layer described in a file beside its outputs, one array a property: heads, score_scale and value_scale, and whatever else
-it has of head_dim, key_value_heads, rotary and bias. Outputs that come with it are held against a law fixed in advance."""
+"""A layer described in a file beside its outputs, one array a property.
+
+There must be heads, score_scale and value_scale, and there may be head_dim, key_value_heads, rotary and bias. Outputs that come
+with a description are held against a law fixed in advance.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -28,8 +31,8 @@ def layer_in(path: str | Path) -> Architecture | None:
     try:
         scales = {name: _number(name, given[name], "f") for name in SCALES}
         counts = {name: int(_number(name, given[name], "iu")) for name in ("heads", *COUNTS) if name in given}
-        layer = Architecture(**counts, **{name: given[name] for name in ARRAYS if name in given})
-        return layer.with_scales(**scales)
+        properties: dict[str, Any] = {**counts, **{name: given[name] for name in ARRAYS if name in given}}
+        return Architecture(**properties).with_scales(**scales)
     except InputError as wrong:
         raise InputError(f"{path}: {wrong}") from None
 

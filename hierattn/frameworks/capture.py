@@ -117,8 +117,8 @@ def _again(model: Any, framework: ModuleType, seed: int) -> Any:
 
 
 def _framework(model: Any) -> ModuleType | None:
-    """The file that knows this kind of model, if it is one."""
-    for base in type(model).__mro__:
+    """The file that knows this kind of model, if it is one; a class is a function that builds one."""
+    for base in () if isinstance(model, type) else type(model).__mro__:
         if base.__module__ in FRAMEWORKS and base.__module__ in sys.modules:
             return import_module(f"hierattn.frameworks.{FRAMEWORKS[base.__module__]}")
     return None
@@ -141,7 +141,9 @@ def _chosen(framework: ModuleType, model: Any, module: int | str, layer: Archite
     parts = framework.modules(model)
     if layer is not None:
         if module not in parts:
-            raise unusable("module", "the name of a part of the model with a layer described by hand", repr(module), _list(parts))
+            raise unusable(
+                "module", "the name of a part of the model for a layer described by hand", repr(module), _list(parts)
+            )
         return str(module)
     known = framework.layers(model)
     if not known:

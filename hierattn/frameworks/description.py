@@ -1,6 +1,6 @@
 """From the layer that ran to the law that follows, with no free parameter: a framework's conventions in ours.
 
-A framework computes p = c q k' with entries of W^Q, W^K, W^V of variances var_q, var_k, var_v, and sums heads without 1/sqrt(H).
+A framework has p = c q k', entries of W^Q, W^K, W^V of variances var_q, var_k, var_v, and sums heads without 1/sqrt(H).
 In ours (THEORY section 1) entries have variance sigma^2 / fan_in, p = q k' / sqrt(n_H), and heads are summed with 1/sqrt(H):
 
     sigma_q = c sqrt(n_H n var_q),  sigma_k = sqrt(n_k var_k),  sigma_v = sqrt(n_k var_v),  sigma_o = sqrt(H n_H var_o)
@@ -43,8 +43,9 @@ class Tally:
         for name, (W, b) in run.maps.items():
             for key, x in ((name, W), (f"b_{name}", b)):
                 if x is not None:
-                    square = x.astype(float).ravel() ** 2
-                    self.sums[key] = self.sums.get(key, np.zeros(3)) + (square.size, square.sum(), square @ square)
+                    square = x.astype(float).ravel()
+                    square *= square
+                    self.sums[key] = self.sums.get(key, 0) + np.array([square.size, square.sum(), square @ square])
 
     def variance(self, name: str, initialisers: tuple[float, ...] = ()) -> Variance:
         """About zero, where initialisers put the mean; a map without a bias has one of variance 0."""
@@ -198,7 +199,7 @@ def _remarks(var: dict[str, float], run: Run, beta_k: float, beta_v: float, size
     """What the law treats as something else than it is, and what was done to the outputs."""
     remarks = []
     if any(var[f"b_{name}"] > 0 for name in "qkv"):
-        remarks.append("biases of queries, keys and values are treated as independent Gaussian entries: one more input, 1 for all")
+        remarks.append("biases of queries, keys and values are treated as Gaussian weights of one more input, 1 for all tokens")
     if run.rotary is not None and abs(beta_k - beta_v) > size:
         remarks.append("rotary embeddings turn the keys' bias, which is treated as if it were as large as the values'")
     if var["b_o"] > 0:

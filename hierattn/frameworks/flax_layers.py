@@ -43,7 +43,7 @@ def look(model: nnx.Module, name: str, inputs: Any) -> tuple[np.ndarray, np.ndar
 
 def fresh(model: nnx.Module, seed: int) -> nnx.Module:
     """Flax modules do not keep their initialisers."""
-    raise unusable("model", "a function of a seed that builds the model", f"one {type(model).__name__}", "as in lambda seed: ...")
+    raise unusable("model", "a function of a seed that builds the model", f"one {type(model).__name__}")
 
 
 def built(build: Callable[[], Any], seed: int) -> Any:
@@ -101,7 +101,9 @@ def _multihead(module: nnx.MultiHeadAttention, args: tuple, kwargs: dict[str, An
         added = added + np.where(np.tri(q, k, dtype=bool), 0.0, -np.inf)
     allowed, bias = mask_and_bias(added, batch, q, k, name)
     maps = {x: _linear(getattr(module, word)) for x, word in zip("qkvo", ("query", "key", "value", "out"), strict=True)}
-    initialisers = {x: (1 / linear.W.shape[0], 2 / sum(linear.W.shape)) for x, linear in maps.items()}  # LeCun's, Xavier's
+    initialisers: dict[str, tuple[float, ...]] = {}
+    for x, linear in maps.items():
+        initialisers[x] = (1 / linear.W.shape[0], 2 / sum(linear.W.shape))  # LeCun's, Xavier's
     return Run(X_q, X, _batched(returned), maps, H, n_H**-0.5, allowed, bias, initialisers=initialisers)
 
 

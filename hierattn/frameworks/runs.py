@@ -68,7 +68,7 @@ class Run:
     def same_setting(self, other: "Run") -> bool:
         """Are heads, factor, mask, bias and frequencies those of another run?"""
         plain = (self.heads, self.factor, self.head_dim) == (other.heads, other.factor, other.head_dim)
-        arrays = [(self.allowed, other.allowed), (self.bias, other.bias), (self.rotary, other.rotary)]
+        arrays: list[Any] = [(self.allowed, other.allowed), (self.bias, other.bias), (self.rotary, other.rotary)]
         return plain and all((a is None and b is None) or np.array_equal(a, b) for a, b in arrays)
 
 

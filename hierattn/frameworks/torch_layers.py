@@ -1,4 +1,4 @@
-"""PyTorch: networks drawn anew by their own initialisers, watched by forward hooks while they run; torch.nn.MultiheadAttention."""
+"""PyTorch: networks drawn anew by their own initialisers, watched by forward hooks; torch.nn.MultiheadAttention."""
 
 import copy
 import inspect
@@ -83,7 +83,7 @@ def recognise(module: nn.Module) -> Reading | None:
 
 
 def fresh(model: nn.Module, seed: int) -> nn.Module:
-    """The same model with weights drawn anew: Hugging Face's from their config, PyTorch's own part by part, inner ones first."""
+    """The model with weights drawn anew: Hugging Face's from their config, PyTorch's own part by part, inner ones first."""
     with _seeded(seed):
         if hasattr(model, "config") and hasattr(model, "init_weights"):
             return type(model)(model.config).eval()
@@ -188,7 +188,7 @@ def _multihead(module: nn.MultiheadAttention, call: Call) -> Run:
     xavier = {x: 2 / sum((parts[i] if packed is None else packed).shape) for i, x in enumerate("qkv")}
     (batch, q, _), k = X_q.shape, X.shape[1]
     allowed, bias = mask_and_bias(_added(given, batch, module.num_heads, q, k), batch, q, k, name)
-    initialisers = {x: (variance,) for x, variance in xavier.items()} | {"o": (1 / (3 * n),)}
+    initialisers: dict[str, tuple[float, ...]] = {x: (variance,) for x, variance in xavier.items()} | {"o": (1 / (3 * n),)}
     y = batched(call.output)
     return Run(X_q, X, y, maps, module.num_heads, module.head_dim**-0.5, allowed, bias, initialisers=initialisers)
 

@@ -103,14 +103,14 @@ def _added(module: nn.Module, call: Call, crossed: bool, q: int, k: int) -> np.n
 
 def _initialisers(module: nn.Module, maps: dict[str, Linear], heads: int) -> dict[str, tuple[float, ...]]:
     """Entry variances by Hugging Face's own initialisers: initializer_range, less for c_proj; T5 has its own."""
-    config = getattr(getattr(module, "self", module), "config", None)
+    config: Any = getattr(getattr(module, "self", module), "config", None)
     n, inner = maps["q"].W.shape
     if hasattr(module, "has_relative_attention_bias"):
         square = float(config.initializer_factor) ** 2
         return {"q": (square * heads / (n * inner),), "k": (square / n,), "v": (square / n,), "o": (square / inner,)}
     square = float(getattr(config, "initializer_range", 0.0) or 0.0) ** 2
     depth = int(getattr(config, "num_hidden_layers", 1))
-    return {name: (square,) for name in "qkv"} | {"o": (square, square / (2 * depth))} if square else {}
+    return dict.fromkeys("qkv", (square,)) | {"o": (square, square / (2 * depth))} if square else {}
 
 
 def build(

@@ -31,4 +31,5 @@ def test_modules_by_name_and_number(run, tmp_path):
     record = json.loads(run("capture", "--model", "t5", *size, "--module", 5, "--out", tmp_path / "a.npz")[1])
     name = "decoder.block.1.layer.1.EncDecAttention"
     assert record["module"] == f"{name} (T5Attention)"
-    assert json.loads(run("capture", "--model", "t5", *size, "--module", name, "--out", tmp_path / "b.npz")[1])["module"] == record["module"]
+    again = json.loads(run("capture", "--model", "t5", *size, "--module", name, "--out", tmp_path / "b.npz")[1])
+    assert again | {"out": record["out"]} == record

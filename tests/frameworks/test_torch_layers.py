@@ -24,6 +24,9 @@ def same(x, **more):
     return {"query": x, "key": x, "value": x} | more
 
 
+KEYS = RNG.normal(size=(7, 12)).astype(np.float32)
+CROSSED = {"query": X, "key": KEYS, "value": KEYS}
+BIAS = np.tile(RNG.normal(size=(4, 5, 5)), (3, 1, 1)).astype(np.float32)
 PADDING = np.arange(5) >= np.array([5, 3, 4])[:, None]
 SETTINGS = {
     "plain": ({}, X),
@@ -31,10 +34,10 @@ SETTINGS = {
     "batch first": ({"batch_first": True}, BATCH),
     "causal": ({}, same(X, attn_mask=FORBIDDEN)),
     "bias": ({}, same(X, attn_mask=RNG.normal(size=(5, 5)).astype(np.float32))),
-    "bias a head": ({"batch_first": True}, same(BATCH, attn_mask=np.tile(RNG.normal(size=(4, 5, 5)), (3, 1, 1)).astype(np.float32))),
+    "bias a head": ({"batch_first": True}, same(BATCH, attn_mask=BIAS)),
     "padding": ({"batch_first": True}, same(BATCH, key_padding_mask=PADDING)),
     "no biases": ({"bias": False}, X),
-    "crossed": ({"kdim": 12, "vdim": 12}, {"query": X} | dict.fromkeys(("key", "value"), RNG.normal(size=(7, 12)).astype(np.float32))),
+    "crossed": ({"kdim": 12, "vdim": 12}, CROSSED),
 }
 
 
@@ -59,8 +62,7 @@ def test_packed_weights_are_xaviers_of_the_packed_shape():
     assert [found.variances[name].origin for name in "qkvo"] == 4 * ["initialiser"]
     assert [found.variances[name].value for name in "qkvo"] == pytest.approx([1 / 32, 1 / 32, 1 / 32, 1 / 48])
     assert found.scales == pytest.approx({"score_scale": 0.5, "value_scale": 6**-0.5})
-    inputs = {"query": X} | dict.fromkeys(("key", "value"), RNG.normal(size=(7, 12)).astype(np.float32))
-    apart = ha.capture(layer(kdim=12, vdim=12), inputs, networks=50).description
+    apart = ha.capture(layer(kdim=12, vdim=12), CROSSED, networks=50).description
     assert [apart.variances[name].value for name in "qkv"] == pytest.approx([1 / 16, 1 / 14, 1 / 14])
 
 
@@ -102,7 +104,8 @@ class Block(nn.Module):
 
 
 def test_layers_inside_a_model():
-    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 2, enable_nested_tensor=False).eval()
+    block = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+    encoder = nn.TransformerEncoder(block, 2, enable_nested_tensor=False).eval()
     assert torch_layers.layers(encoder) == ["layers.0.self_attn", "layers.1.self_attn"]
     found = ha.capture(encoder, BATCH, networks=3, module=1)
     assert found.outputs.shape == (3, 15, 16)
@@ -125,7 +128,7 @@ def test_networks_are_reproducible_and_leave_the_generator_alone():
 
 
 def test_what_cannot_be_read():
-    with pytest.raises(InputError, match="parts of torch.nn, whose initialisers are known, got Block; give a function"):
+    with pytest.raises(InputError, match=r"parts of torch.nn, whose initialisers are known, got Block; give a function"):
         ha.capture(Block().eval(), BATCH, networks=2)
     with pytest.raises(InputError, match=r"dropout switched off, got a rate of 0.1 in mixing; call model.eval\(\) first"):
         ha.capture(Block(dropout=0.1), BATCH)

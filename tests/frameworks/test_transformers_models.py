@@ -48,7 +48,7 @@ def test_what_is_read_is_what_the_module_returns(name, module):
     np.testing.assert_array_equal(run.y, output.detach().numpy())
     runs.check(run, module)
     np.testing.assert_allclose(runs.outputs_of(run), run.y, atol=1e-5 * np.abs(run.y).max() + 1e-7)
-    causal = name in ("gpt2", "llama") or module.startswith("decoder") and module.endswith("SelfAttention")
+    causal = name in ("gpt2", "llama") or (module.startswith("decoder") and module.endswith("SelfAttention"))
     np.testing.assert_array_equal(run.allowed[0], np.tri(6) if causal else np.ones((6, 6)))
 
 
@@ -65,8 +65,9 @@ def test_gpt2_is_described_by_its_config():
 
 
 def test_bert_with_padding():
-    make, inputs = build("bert", **SIZE)
-    batch = {"input_ids": np.stack([np.arange(6), np.arange(6)[::-1].copy()]), "attention_mask": np.array([[1] * 6, [1] * 4 + [0] * 2])}
+    make, _ = build("bert", **SIZE)
+    ids, seen = np.stack([np.arange(6), np.arange(6)[::-1]]), np.array([[1] * 6, [1] * 4 + [0] * 2])
+    batch = {"input_ids": ids, "attention_mask": seen}
     found = capture(make, batch, networks=5)
     layer = found.description.layer
     assert (layer.heads, layer.head_dim) == (4, 8)
@@ -84,7 +85,8 @@ def test_llama_has_rotary_frequencies_and_shared_keys():
     assert (layer.heads, layer.head_dim, layer.key_value_heads, layer.mask) == (4, 8, 2, "causal")
     np.testing.assert_allclose(layer.rotary, ha.rotary_frequencies(8), rtol=1e-5)
     np.testing.assert_allclose(found.outputs[0].shape, (6, 32))
-    sdpa = AutoConfig.for_model("llama", hidden_size=32, num_hidden_layers=1, num_attention_heads=4, vocab_size=6, intermediate_size=64)
+    size = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 64}
+    sdpa = AutoConfig.for_model("llama", vocab_size=6, **size)
     other = capture(lambda: AutoModel.from_config(sdpa, attn_implementation="sdpa"), inputs, networks=2)
     assert other.mask == "causal"
 
@@ -93,7 +95,7 @@ def test_t5_has_its_own_scaling_bias_and_cross_attention():
     make, inputs = build("t5", **SIZE)
     found = capture(make, inputs, networks=20)
     layer = found.description.layer
-    assert found.description.scales == pytest.approx({"score_scale": 1.0, "value_scale": 1.0})  # with no 1 / sqrt(n_H) in scores
+    assert found.description.scales == pytest.approx({"score_scale": 1.0, "value_scale": 1.0})  # no 1 / sqrt(n_H) in scores
     assert {found.description.variances[name].origin for name in "qkvo"} == {"initialiser"}
     torch.manual_seed(0)
     attention = torch_layers.built(make, 1).encoder.block[0].layer[0].SelfAttention
