@@ -1,5 +1,5 @@
 """Attention layers of PyTorch and Flax follow the law of finite head_dim with no fitted parameter: width 256, 4 heads, 8
-tokens, 2,000 networks, causal and not. Variance of every token within 2 % and 4 standard errors, excess kurtosis (3 Var v /
+tokens, 1,000 networks, causal and not. Variance of every token within 2 % and 4 standard errors, excess kurtosis (3 Var v /
 E[v]^2, from pairs of coordinates of a network) within 4 standard errors, the Gaussian of infinitely many heads 5 of them away.
 With Gaussian weights, where the law is exact, and with the frameworks' own: Xavier-uniform (PyTorch), LeCun-normal and
 Xavier-uniform (Flax), where the kurtosis of single coordinates, given beside, differs by a term of order 1 / (H n_H)."""
@@ -15,7 +15,7 @@ from hierattn.marginal import jackknife_error
 SEED = 0
 FILES = ("capture", "description", "runs", "flax_layers", "torch_layers")
 USES = (*(f"hierattn/frameworks/{name}.py" for name in FILES), *(f"hierattn/{name}.py" for name in ("law", "moments")))
-WIDTH, HEADS, TOKENS, NETWORKS, GROUPS = 256, 4, 8, 2_000, 40
+WIDTH, HEADS, TOKENS, NETWORKS, GROUPS = 256, 4, 8, 1_000, 40
 X = np.random.default_rng(SEED).normal(size=(TOKENS, WIDTH)).astype(np.float32)
 
 

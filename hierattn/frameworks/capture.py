@@ -90,14 +90,15 @@ def _first(model: Any, inputs: Any, seed: int) -> tuple[Any, ModuleType, Any]:
         framework.check_mode(model)
         network = model
     elif callable(model):
-        returned = _call(model, seed)()
-        network = returned[0] if isinstance(returned, tuple) else returned
+        known = import_module("hierattn.frameworks.torch_layers") if "torch" in sys.modules else None
+        returned = known.built(_call(model, seed), seed) if known else _call(model, seed)()
+        network, given = returned if isinstance(returned, tuple) else (returned, None)
         framework = _framework(network)
-        if framework is not None:  # its generator is known only now
-            returned = framework.built(_call(model, seed), seed)
-            network, given = returned if isinstance(returned, tuple) else (returned, None)
+        if framework is known is not None:
             network.eval()
-            inputs = given if inputs is None else inputs
+        elif framework is not None:  # whose generator had no seed yet
+            network = _again(model, framework, seed)
+        inputs = given if inputs is None else inputs
     if framework is None:
         made = f"one that returns {type(network).__name__}" if callable(model) else type(model).__name__
         raise unusable("model", "a PyTorch or Flax model, or a function that builds one", made)
@@ -126,7 +127,8 @@ def _framework(model: Any) -> ModuleType | None:
 
 def _call(build: Callable[..., Any], seed: int) -> Callable[[], Any]:
     """A function without arguments: a seed is given to one that needs an argument, or has one of that name."""
-    options = inspect.signature(build).parameters.values()
+    made = build.__init__ if isinstance(build, type) else build  # type: ignore[misc]
+    options = list(inspect.signature(made).parameters.values())[isinstance(build, type) :]
     wants = [x for x in options if x.name == "seed" or (x.default is x.empty and x.kind is x.POSITIONAL_OR_KEYWORD)]
     return partial(build, seed) if wants else build
 

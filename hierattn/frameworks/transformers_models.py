@@ -142,7 +142,7 @@ def build(
     config = transformers.AutoConfig.for_model(name, **size)
     ids = np.arange(tokens)[None]
     inputs = {"input_ids": ids} | ({"decoder_input_ids": ids} if name == "t5" else {})
-    return partial(transformers.AutoModel.from_config, config, attn_implementation="eager"), inputs
+    return lambda: transformers.AutoModel.from_config(config, attn_implementation="eager"), inputs
 
 
 def _part(module: nn.Module, name: str) -> Any:
