@@ -48,10 +48,10 @@ class Tally:
                     self.sums[key] = self.sums.get(key, 0) + np.array([square.size, square.sum(), square @ square])
 
     def variance(self, name: str, initialisers: tuple[float, ...] = ()) -> Variance:
-        """About zero, where initialisers put the mean; a map without a bias has one of variance 0."""
-        if name not in self.sums:
+        """About zero, where initialisers put the mean; a bias that is not there, or zero, has variance 0."""
+        count, second, fourth = self.sums.get(name, np.zeros(3))
+        if second == 0:
             return Variance(0.0, 0.0, "none")
-        count, second, fourth = self.sums[name]
         mean = second / count
         error = float(np.sqrt(max(fourth / count - mean**2, 0) / count))
         for known in initialisers:

@@ -131,7 +131,8 @@ def build(
     if key_value_heads is not None and name != "llama":
         raise unusable("--key-value-heads", "nothing but with llama", key_value_heads, "leave it out")
     size: dict[str, Any] = {"hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": heads}
-    size |= {"vocab_size": max(tokens, 2), "max_position_embeddings": tokens, "pad_token_id": None}
+    size |= {"vocab_size": max(tokens, 2), "max_position_embeddings": tokens}
+    size |= dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id"))
     if name == "t5":
         size = {"d_model": width, "d_kv": width // heads, "d_ff": 4 * width, "num_layers": layers, "num_heads": heads}
         size |= {"vocab_size": max(tokens, 2)}

@@ -115,7 +115,7 @@ def test_t5_has_its_own_scaling_bias_and_cross_attention():
 
 @pytest.mark.parametrize(("name", "module"), [("gpt2", 1), ("bert", 0), ("llama", 0), ("t5", 0), ("t5", 3)])
 def test_outputs_have_the_variance_that_follows(name, module):
-    """Standard errors over 120 networks: 4 to 8 %. The mutant, whose heads are summed with 1 / sqrt(H), is off by a factor of 4."""
+    """Standard errors over 120 networks: 4 to 8 %. The mutant, heads summed with 1 / sqrt(H), is off by a factor of 4."""
     make, inputs = build(name, **SIZE | ({"key_value_heads": 2} if name == "llama" else {}))
     found = capture(make, inputs, networks=120, module=module)
     v = np.einsum("mii->mi", found.S) / found.coordinates
