@@ -15,8 +15,8 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 GROUPS = (
-    ("hierarchy", "fig5", "fig1", "fig4", "kl_rate", "fig3"),
-    ("fig2b", "fig2a", "kurtosis_heads", "head_dim", "gaussian_safe", "theorem_sums"),
+    ("fig5", "fig1", "fig4", "kl_rate", "hierarchy"),
+    ("fig2b", "fig2a", "kurtosis_heads", "head_dim", "fig3", "gaussian_safe", "theorem_sums"),
 )
 NAMES = tuple(name for group in GROUPS for name in group)
 

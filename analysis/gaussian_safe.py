@@ -9,12 +9,13 @@ import numpy as np
 from matplotlib.colors import LogNorm
 from plotting import main
 
-from hierattn import Architecture, Law, against_gaussian, kernels
-from hierattn.comparison import networks_needed
+from hierattn import Architecture, Law, kernels
+from hierattn.comparison import marginal_against_gaussian, networks_needed
 
 HEADS = (1, 2, 4, 8, 16, 32, 64, 128)
 SCALES = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)
 TOKENS = (2, 3, 4, 8, 16, 32)
+ACCURACY = 1e-5  # of a density, relative to its peak
 
 
 def compute(quick: bool) -> dict:
@@ -27,8 +28,9 @@ def compute(quick: bool) -> dict:
         records = []
         for H in heads:
             law = Law(Architecture(heads=H, sigma_q=q), kernels.equicorrelated(s))
-            marginal, record = law.marginal(), against_gaussian(law)
-            records.append(record | {"networks_needed_64": networks_needed(marginal, law.moments().variance, 64)})
+            marginal, variance = law.marginal(accuracy=ACCURACY), law.moments().variance
+            record = marginal_against_gaussian(marginal, variance)
+            records.append(record | {"networks_needed_64": networks_needed(marginal, variance, 64)})
         found[name][str(key)] = dict(zip(map(str, heads), records, strict=True))
     return found
 

@@ -19,6 +19,7 @@ from hierattn.inference.verdict import convergence
 from hierattn.law import Law
 from hierattn.marginal import in_float64
 from hierattn.observations import Observations
+from hierattn.random_numbers import normals
 
 LEVELS = (50, 80, 90, 95)
 RANKS = 99  # independent draws that the truth is ranked among: 100 ranks
@@ -88,7 +89,7 @@ def _mean_squares(layer: Architecture, K: Any, q: np.ndarray, o: np.ndarray, rng
     law, (key_p, key_D, key_y) = Law(layer.with_scales(1.0, 1.0), K), jax.random.split(rng_key, 3)
     p, D = law.sample_scores(key_p, len(q)), law.sample_values(key_D, len(q))
     F = law.factor(q[:, None, None, None] * p, D)[:, tokens or slice(None)]
-    y = F @ jax.random.normal(key_y, (len(q), F.shape[-1], NEW_COORDINATES), F.dtype)
+    y = F @ normals(key_y, (len(q), F.shape[-1], NEW_COORDINATES), F.dtype)
     return np.asarray(o**2 * (y**2).mean(axis=(1, 2)))
 
 

@@ -20,10 +20,11 @@ from hierattn.architecture import Architecture
 from hierattn.inputs import RandomInputs
 from hierattn.law import Law
 from hierattn.marginal import Marginal, from_draws
+from hierattn.random_numbers import normals
 from hierattn.sampling import Recipe, Sampled, follow
 from hierattn.wishart import assemble, chi_square, entries_below, factor_last
 
-BLOCK = 2**19  # entries of X held at once: they stay in the cache
+BLOCK = 8  # columns of X held at once: they stay in the cache
 
 
 class FiniteWidth(Sampled):
@@ -96,7 +97,7 @@ def gram_recipe(inputs: RandomInputs, sizes: tuple[int, ...], networks: int) -> 
     if inputs.linear:
         ranks = tuple(min(size, n) for size in sizes)
         return Recipe(_linear_factors, (sizes, ranks, n - max(ranks) >= 1), (float(n),))
-    block = max(1, min(n, BLOCK // (sum(sizes) * networks)))
+    block = min(n, BLOCK)
     return Recipe(_streamed_factors, (inputs.phi, sizes, block), (n,))
 
 
@@ -107,7 +108,7 @@ def _linear_factors(rng_key: Array, networks: int, sizes: tuple, ranks: tuple, t
     df = jnp.concatenate([n - jnp.zeros(1), *(n - jnp.arange(rank) for rank in ranks)]).astype(dtype)
     root_r, *diagonals = one_token.split(jnp.sqrt(chi_square(key_chi, df[:, None], (len(df), networks), two)), 1, *ranks)
     counts = [entries_below(size, rank) for size, rank in zip(sizes, ranks, strict=True)]
-    below = one_token.split(jax.random.normal(key_normal, (sum(counts), networks), dtype), *counts)
+    below = one_token.split(normals(key_normal, (sum(counts), networks), dtype), *counts)
     return tuple(root_r / n * assemble(*parts) for parts in zip(diagonals, below, sizes, strict=True))
 
 
@@ -118,9 +119,10 @@ def _streamed_factors(rng_key: Array, networks: int, phi: Any, sizes: tuple, blo
     root_r = jnp.sqrt(chi_square(key_r, jnp.asarray(n, dtype), (networks,)) / n)
 
     def add_block(i: Any, G: Array) -> Array:
-        xi = jax.random.normal(jax.random.fold_in(key_X, i), (block, tokens, networks), dtype)
-        x = phi(root_r * xi)
-        return jax.lax.fori_loop(0, jnp.minimum(block, n - i * block), lambda c, G: G + x[c][:, None] * x[c], G)
+        xi = jax.random.normal(jax.random.fold_in(key_X, i), (block, tokens, networks), dtype)  # networks are a long axis
+        x = jax.lax.optimization_barrier(phi(root_r * xi))  # once, not for every product
+        x = jnp.where((i * block + jnp.arange(block) < n)[:, None, None], x, 0)
+        return G + one_token.total(x[:, :, None] * x[:, None])
 
     G = jax.lax.fori_loop(0, (n + block - 1) // block, add_block, jnp.zeros((tokens, tokens, networks), dtype)) / n
     return tuple(factor_last(G[a:b, a:b]) for a, b in pairwise(np.cumsum((0, *sizes)).tolist()))

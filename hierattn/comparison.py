@@ -99,7 +99,12 @@ def against_gaussian(law: Law, token: int = 0, coordinates: int = 1, seed: int =
     KL of the law from it, the error of its 99.9 % quantile of |y| relative to the law's, and the networks needed to tell the
     two apart with 95 % power at the 5 % level by the likelihood ratio, if `coordinates` of each are seen.
     """
-    marginal, variance = law.marginal(token, seed=seed), law.with_infinite_head_dim().moments(token, seed).variance
+    variance = law.with_infinite_head_dim().moments(token, seed).variance
+    return marginal_against_gaussian(law.marginal(token, seed=seed), variance, coordinates)
+
+
+def marginal_against_gaussian(marginal: Marginal, variance: float, coordinates: int = 1) -> dict[str, Any]:
+    """The same for a marginal and the variance of a Gaussian."""
     return {
         "kl": likelihood_ratio(marginal, variance, coordinates).forward,
         "quantile_error_999": float(-ndtri(0.0005) * np.sqrt(variance) / marginal.isf(0.0005) - 1),

@@ -17,6 +17,7 @@ from numpyro.distributions.transforms import Transform
 from hierattn.architecture import SCALE_NAMES
 from hierattn.errors import InputError, unusable
 from hierattn.law import Law
+from hierattn.random_numbers import normals
 
 
 class ScoreTransform(Transform):
@@ -107,7 +108,7 @@ class Gaussian(dist.Distribution):
 
     def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Array:
         shape = (*sample_shape, *self.batch_shape, self.factor.shape[-1])
-        return jnp.einsum("...ij,...j->...i", self.factor, jax.random.normal(key, shape, self.factor.dtype))
+        return jnp.einsum("...ij,...j->...i", self.factor, normals(key, shape, self.factor.dtype))
 
     @property
     def mean(self) -> Array:

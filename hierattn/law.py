@@ -19,6 +19,7 @@ from jaxtyping import Array, Float, Num
 from hierattn import kernels, sampling
 from hierattn.architecture import Architecture, rotate
 from hierattn.errors import unusable
+from hierattn.random_numbers import normals
 from hierattn.wishart import bartlett
 
 if TYPE_CHECKING:
@@ -160,13 +161,13 @@ class Law(sampling.Sampled):
         layer, r_q, r_k, n_H = self.layer, self.L_q.shape[-1], self.L_k.shape[-1], self.layer.head_dim
         if n_H is None:
             waves = () if layer.rotary is None else (2 * layer.rotary.shape[0],)
-            return jax.random.normal(rng_key, (networks, layer.heads, *waves, r_q, r_k), self.dtype), None
+            return normals(rng_key, (networks, layer.heads, *waves, r_q, r_k), self.dtype), None
         key_E, key_B = jax.random.split(rng_key)
         m = min(r_k, n_H) if layer.rotary is None else n_H
-        E = jax.random.normal(key_E, (networks, layer.heads, r_q, m), self.dtype)
+        E = normals(key_E, (networks, layer.heads, r_q, m), self.dtype)
         if layer.rotary is None:
             return E, bartlett(key_B, n_H, r_k, (networks, layer.groups), self.dtype)
-        return E, jax.random.normal(key_B, (networks, layer.groups, r_k, n_H), self.dtype)
+        return E, normals(key_B, (networks, layer.groups, r_k, n_H), self.dtype)
 
     def sample_values(self, rng_key: Array, networks: int) -> Float[Array, "network G r m"] | None:
         """Value factors D, one per group of heads: D D' ~ Wishart_{n_H}(I). None at infinite head_dim."""
@@ -190,7 +191,7 @@ class Law(sampling.Sampled):
         p = self._checked(p).astype(self.dtype)
         if p.ndim != 4:
             raise unusable("p", "scores (network, head, query, key)", f"shape {p.shape}")
-        sampling.check_draws(self, rng_key, self.shape[0], networks=p.shape[0], coordinates=coordinates)
+        sampling.check_draws(self.dtype, rng_key, self.shape[0], networks=p.shape[0], coordinates=coordinates)
         return jnp.concatenate([drawn.y for drawn in sampling.draw_networks(self, rng_key, len(p), coordinates, p)])
 
     def moments(self, token: int = 0, seed: int = 0) -> "Moments":

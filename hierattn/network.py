@@ -148,7 +148,8 @@ def draw_layer(
 
 def weights(rng_key: Array, sigma: Any, fan_in: int, fan_out: int) -> Float[Array, "{fan_in} {fan_out}"]:
     """A weight matrix with entries N(0, sigma^2 / fan_in)."""
-    return sigma * fan_in**-0.5 * jax.random.normal(rng_key, (fan_in, fan_out))
+    entries = jax.random.normal(rng_key, (fan_in * fan_out,))  # in one axis, where JAX is quickest
+    return sigma * fan_in**-0.5 * entries.reshape(fan_in, fan_out)
 
 
 def _turned(layer: Architecture, x: Float[Array, "s n_H"]) -> Float[Array, "s n_H"]:

@@ -18,6 +18,7 @@ from jaxtyping import Array, Float
 
 from hierattn.architecture import Architecture
 from hierattn.errors import unusable
+from hierattn.random_numbers import normals
 from hierattn.sampling import Recipe, Sampled, check_draws, draw_networks, power_of_two
 from hierattn.wishart import assemble, chi_square, entries_below, factor_last
 
@@ -28,7 +29,7 @@ FEW = 8  # terms of a sum
 
 def stream(law: Sampled, rng_key: Array, networks: int, token: int = 0) -> Iterator[Float[Array, " network"]]:
     """V of all networks in order, some chunks at a time. The first networks are the same however many are asked for."""
-    check_draws(law, rng_key, 0, networks=networks)
+    check_draws(law.dtype, rng_key, 0, networks=networks)
     keys = seen_keys(law, token)
     if law.layer.rotary is not None or (law.layer.head_dim is not None and coupled(law.layer)):
         yield from (jnp.sum(drawn.F[:, token] ** 2, axis=-1) for drawn in draw_networks(law, rng_key, networks))
@@ -103,7 +104,7 @@ def from_factors(
 ) -> Float[Array, " network"]:
     """V of networks given their factors; head_dim is at least two or not."""
     H, key_z, key_c = len(heads.q), *jax.random.split(rng_key)
-    z = jax.random.normal(key_z, (L.shape[1], H, networks), L.dtype)
+    z = normals(key_z, (L.shape[1], H, networks), L.dtype)
     c = jnp.ones((2, H, 1), L.dtype)
     if heads.dim is not None:
         c = chi_square(key_c, jnp.asarray(heads.dim, L.dtype), (2, H, networks), two) / heads.dim
@@ -148,7 +149,7 @@ def from_wide_inputs(
     r, B_diagonal, rho_squared, D_diagonal, c = split(chi, 1, h, remainder, d, 2 * H)
     tokens = m + (own is None)  # a token that is no key of its own comes last
     sizes = h * tokens, entries_below(H, h), H * remainder, entries_below(H, d)
-    Z, B_below, e, D_below = split(jax.random.normal(key_normal, (sum(sizes), networks), dtype), *sizes)
+    Z, B_below, e, D_below = split(normals(key_normal, (sum(sizes), networks), dtype), *sizes)
     Z, B, r = Z.reshape(h, tokens, networks), assemble(jnp.sqrt(B_diagonal), B_below, H), r[0] / n
     me = m if own is None else own
     G_ii = r * (total(Z[:, me] ** 2) + jnp.sum(rho_squared, axis=0)) / n

@@ -17,6 +17,7 @@ from jaxtyping import Array, Float
 
 from hierattn.architecture import Architecture
 from hierattn.errors import UnsafeInputError, check_counts, check_key
+from hierattn.random_numbers import normals
 
 if TYPE_CHECKING:
     from hierattn.law import Law
@@ -67,23 +68,23 @@ class Sampled:
 
     def sample(self, rng_key: Array, networks: int, coordinates: int = 1) -> Float[Array, "network q coordinate"]:
         """Outputs (network, token, coordinate): scores redrawn for every network, shared by its coordinates."""
-        check_draws(self, rng_key, self.shape[0], networks=networks, coordinates=coordinates)
+        check_draws(self.dtype, rng_key, self.shape[0], networks=networks, coordinates=coordinates)
         return jnp.concatenate([drawn.y for drawn in draw_networks(self, rng_key, networks, coordinates)])
 
     def stream(self, rng_key: Array, networks: int, coordinates: int = 1) -> Iterator[Networks]:
         """The draws of `sample` in parts that need little memory: outputs y, the scores p behind them, factors F of Sigma."""
-        check_draws(self, rng_key, 0, networks=networks, coordinates=coordinates)
-        check_draws(self, rng_key, self.shape[0], coordinates=coordinates)
+        check_draws(self.dtype, rng_key, 0, networks=networks, coordinates=coordinates)
+        check_draws(self.dtype, rng_key, self.shape[0], coordinates=coordinates)
         return draw_networks(self, rng_key, networks, coordinates)
 
     def sample_scores(self, rng_key: Array, networks: int) -> Float[Array, "network H q k"]:
         """Scores (network, head, query, key): those behind `sample` with the same key."""
-        check_draws(self, rng_key, self.layer.heads * math.prod(self.shape), networks=networks)
+        check_draws(self.dtype, rng_key, self.layer.heads * math.prod(self.shape), networks=networks)
         return jnp.concatenate([p for _, _, p in _chunks(self, rng_key, networks)])[:networks]
 
     def sample_Sigma(self, rng_key: Array, networks: int) -> Float[Array, "network q q"]:
         """Conditional covariances Sigma (network, token, token): those behind `sample` with the same key."""
-        check_draws(self, rng_key, self.shape[0] ** 2, networks=networks)
+        check_draws(self.dtype, rng_key, self.shape[0] ** 2, networks=networks)
         factors = (draw_factors(law, rng_key, c, p) for c, law, p in _chunks(self, rng_key, networks))
         return jnp.concatenate([F @ F.mT for F in factors])[:networks]
 
@@ -91,7 +92,7 @@ class Sampled:
         """Conditional variances v = Sigma_ii of one token, by a shortcut that draws nothing else (so not those of `sample`)."""
         from hierattn import one_token  # builds on this file
 
-        check_draws(self, rng_key, 1, networks=networks)
+        check_draws(self.dtype, rng_key, 1, networks=networks)
         return jnp.concatenate(list(one_token.stream(self, rng_key, networks, token)))
 
 
@@ -139,7 +140,7 @@ def draw_outputs(rng_key: Array, c: Any, p: Array, F: Array, j: Any, part: int, 
     """Part j of chunk c, with its outputs."""
     p, F = (jax.lax.dynamic_slice_in_dim(x, j * part, part) for x in (p, F))
     key = jax.random.fold_in(key_of(rng_key, c, 2), j)
-    return Networks(p, F, F @ jax.random.normal(key, (part, F.shape[-1], coordinates), F.dtype))
+    return Networks(p, F, F @ normals(key, (part, F.shape[-1], coordinates), F.dtype))
 
 
 def key_of(rng_key: Array, c: Any, purpose: int) -> Array:
@@ -158,11 +159,11 @@ def power_of_two(x: int) -> int:
     return 1 << max(x.bit_length() - 1, 0)
 
 
-def check_draws(law: Sampled, rng_key: Any, each: int, **counts: Any) -> None:
+def check_draws(dtype: Any, rng_key: Any, each: int, **counts: Any) -> None:
     """A key, counts that are positive, and no more draws of `each` numbers than one array may hold."""
     check_key(rng_key)
     check_counts(**counts)
-    total = math.prod(map(int, counts.values())) * each * law.dtype.itemsize
+    total = math.prod(map(int, counts.values())) * each * np.dtype(dtype).itemsize
     if total > TOO_LARGE:
         asked = " x ".join(f"{name} = {count}" for name, count in counts.items())
         raise UnsafeInputError(f"{asked}: expected at most {TOO_LARGE:.2g} bytes, got {total:.2g}; use stream")

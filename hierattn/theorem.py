@@ -20,6 +20,7 @@ from hierattn.architecture import Architecture
 from hierattn.collapsed import FiniteWidth, gram_factors
 from hierattn.inputs import RandomInputs
 from hierattn.law import Law
+from hierattn.random_numbers import normals
 from hierattn.wishart import chi_square
 
 
@@ -96,4 +97,4 @@ def score_and_value(rng_key: Array, G_11: Float[Array, " network"], n_H: Any) ->
     """Score p_11 and conditional variance of v~^1 of one head at scales 1, given the token's norm (THEORY section 5)."""
     key_z, key_c = jax.random.split(rng_key)
     c = chi_square(key_c, jnp.asarray(n_H, G_11.dtype), (2, *G_11.shape)) / n_H
-    return G_11 * jnp.sqrt(c[0]) * jax.random.normal(key_z, G_11.shape, G_11.dtype), G_11 * c[1]
+    return G_11 * jnp.sqrt(c[0]) * normals(key_z, G_11.shape, G_11.dtype), G_11 * c[1]

@@ -8,6 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from hierattn.random_numbers import normals, uniforms
+
 FOLD = 16  # entries that share what is proposed after the first round
 
 
@@ -29,7 +31,7 @@ def chi_square(
 
     def propose(key: Array, d: Array) -> Array:
         """Gamma draws, zero where they are not accepted; of all random numbers in one call, which is sooner compiled."""
-        x, u = jax.random.uniform(key, (2, *d.shape), d.dtype, minval=jnp.finfo(d.dtype).epsneg - 1)
+        x, u = uniforms(key, (2, *d.shape), d.dtype, minval=jnp.finfo(d.dtype).epsneg - 1)
         x = 2**0.5 * jax.lax.erf_inv(x)
         v = jnp.maximum(1 + x / jnp.sqrt(9 * d), 0) ** 3
         return jnp.where(jnp.log((1 - u) / 2) < x**2 / 2 + d * (1 - v + jnp.log(v)), d * v, 0)
@@ -47,7 +49,7 @@ def chi_square(
     gamma = jax.lax.while_loop(lambda state: (state[1] == 0).any(), fill, state)[1].reshape(shape)
     if none_boosted:
         return 2 * gamma
-    shrink = jnp.exp(jnp.log1p(-jax.random.uniform(key_boost, shape, df.dtype)) / (df / 2))
+    shrink = jnp.exp(jnp.log1p(-uniforms(key_boost, shape, df.dtype)) / (df / 2))
     return 2 * gamma * jnp.where(boosted, shrink, 1)
 
 
@@ -59,7 +61,7 @@ def bartlett(rng_key: Array, df: int, size: int, batch: tuple[int, ...], dtype: 
     r = min(df, size)
     key_diagonal, key_below = jax.random.split(rng_key)
     diagonal = jnp.sqrt(chi_square(key_diagonal, np.asarray(df - np.arange(r), dtype), (*batch, r)))
-    below = jnp.tril(jax.random.normal(key_below, (*batch, size, r), dtype), -1)
+    below = jnp.tril(normals(key_below, (*batch, size, r), dtype), -1)
     return below + diagonal[..., None, :] * jnp.eye(size, r, dtype=dtype)
 
 

@@ -135,14 +135,14 @@ def test_the_cost_of_linear_inputs_does_not_grow_with_the_width():
 
 
 def test_other_inputs_are_streamed_in_blocks():
-    assert largest(RandomInputs(1024, activation="relu")) == 1024 * 4 * 8
-    assert largest(RandomInputs(2**20, activation="relu")) <= collapsed.BLOCK
+    assert shapes(RandomInputs(64, activation="relu")) == shapes(RandomInputs(2**20, activation="relu"))
+    assert largest(RandomInputs(64, activation="relu")) == collapsed.BLOCK * 4 * 4 * 8
 
 
 def test_gram_matrices_do_not_depend_on_the_block(monkeypatch):
     """G = X X' / n in one block, and in blocks of 16 columns with 4 in the last: one column too few would be seen."""
     networks, G = 20_000, {}
-    for block in (2**21, 16 * 3 * networks):
+    for block in (20, 16):
         monkeypatch.setattr(collapsed, "BLOCK", block)
         (L,) = gram_factors(jax.random.key(block), RandomInputs(20, 3, "relu"), (3,), networks)
         G[block] = np.einsum("irm,jrm->mij", L, L)

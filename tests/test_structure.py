@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 FILES = sorted([*(ROOT / "hierattn").rglob("*.py"), *(ROOT / "models").rglob("*.py")])
 LAYERS = [
-    {"errors", "console"},
+    {"errors", "console", "random_numbers"},
     {"storage", "stored", "architecture", "activations", "rqmc", "independent", "wishart", "mixtures", "notation"},
     {"kernels", "sampling", "inputs", "formats", "coordinatewise", "drawing", "two_level", "loading"},
     {"network", "one_token", "scale_mixture", "files", "observed_kernel"},

@@ -62,7 +62,7 @@ def _drawn(law: Limit) -> tuple:
 
 
 def sums(name: str) -> dict:
-    """(1/n) sum of psi(y_alpha) of every network against E[psi(y) | p]: distances fall with the width, to the floor."""
+    """(1/n) sum of psi(y_alpha) of every network against E[psi(y) | p]: distances fall with the width."""
     program, networks, psis = getattr(programs, name)(), 2000, theorem.psis()
     law, found = Limit(program), {}
 

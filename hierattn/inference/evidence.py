@@ -13,6 +13,8 @@ import jax.numpy as jnp
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
+from hierattn.random_numbers import normals
+
 KEEP = 0.9  # effective share of particles that a step in beta leaves
 LEAPS = 8
 MOST_STEPS = 200
@@ -108,7 +110,7 @@ def _moved(
         found = everywhere(x)
         return x, momentum + size / 2 * force(found), found
 
-    momentum = jax.random.normal(key_momentum, x.shape, x.dtype)
+    momentum = normals(key_momentum, x.shape, x.dtype)
     moved = jax.lax.fori_loop(0, LEAPS, leap, (x, momentum, found))
 
     def energy(x: Array, momentum: Array, found: Density) -> Array:

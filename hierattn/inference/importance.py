@@ -57,7 +57,7 @@ def several_tokens(problem: Problem, seed: int, chains: int = 4, draws: int = 10
             message = (
                 f"scores integrated out by {number} draws: Pareto k at most {khat.max():.2f}, means to {error.max():.1g} sd"
             )
-            log_q, log_o, lp = (x.reshape(chains, draws) for x in _drawn(*fine, densities[0], rng, chains * draws))
+            log_q, log_o, lp = (x.reshape(chains, draws) for x in _drawn(fine, densities[0], rng, chains * draws))
             found = {"score_scale": np.exp(log_q), "value_scale": np.exp(log_o) * problem.observations.scale}
             return Posterior(found, {"lp": lp}, "marginal", reasons=(reason("integrated", message, **said),))
         why = f"a Pareto k of {khat.max():.2f} and means known to {error.max():.1g} standard deviations with {number} scores"
@@ -159,8 +159,9 @@ def _error(axes: tuple, densities: np.ndarray) -> Float[np.ndarray, "2"]:
     return (scatter + (BATCHES - 1) * np.abs(means[1:].mean(axis=0) - means[0])) / sd
 
 
-def _drawn(x: np.ndarray, y: np.ndarray, density: np.ndarray, rng: np.random.Generator, number: int) -> tuple:
+def _drawn(axes: tuple, density: np.ndarray, rng: np.random.Generator, number: int) -> tuple:
     """Draws of log q and log o from a density on a grid, and its logarithm there."""
+    x, y = axes
     log_q = draw_from(x, density.sum(axis=1)[None], rng.random(number))
     at = RectBivariateSpline(x, y, np.log(np.maximum(density, 1e-300)))
     log_o = draw_from(y, np.exp(at(np.sort(log_q), y))[np.argsort(np.argsort(log_q))], rng.random(number))

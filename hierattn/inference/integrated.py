@@ -17,6 +17,7 @@ from jaxtyping import Array, Float
 from hierattn.inference.evidence import Annealed, Density, anneal
 from hierattn.inference.likelihood import Data, Terms, log_likelihood, terms, terms_and_gradient
 from hierattn.inference.threads import in_threads
+from hierattn.random_numbers import normals
 
 BATCHES, PARTICLES, FEWEST = 8, 64, 16
 TOGETHER = 2  # batches at a time
@@ -58,7 +59,7 @@ def particles_at(data: Data, q: Any, o: Any, rng_key: Array, particles: int, sof
         return Density(-jnp.sum(x**2, axis=0) / 2, log_likelihood(data, found, o), -x, gradient.reshape(x.shape))
 
     key_start, key_anneal = jax.random.split(rng_key)
-    end: Annealed = anneal(density, jax.random.normal(key_start, (particles, dim, networks), data.S.dtype), key_anneal)
+    end: Annealed = anneal(density, normals(key_start, (particles, dim, networks), data.S.dtype), key_anneal)
     found = jax.vmap(lambda x: terms(data, x.reshape(data.latent_shape), q, softmax))(end.x)
     return Particles(q, o, jnp.sum(end.x**2, axis=1), found, end.log_evidence)
 

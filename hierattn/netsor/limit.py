@@ -21,7 +21,8 @@ from hierattn.errors import UnsafeInputError, check_counts, check_key, unusable
 from hierattn.netsor.covariances import METHODS, ROUNDING, Covariances
 from hierattn.netsor.program import Program
 from hierattn.notation import Family
-from hierattn.sampling import CHUNK, PART, key_of, power_of_two
+from hierattn.random_numbers import normals
+from hierattn.sampling import CHUNK, PART, check_draws, key_of, power_of_two
 
 LARGEST = 2**12  # scalars, or Gaussians, of a program
 REPEATS = rqmc.SHIFTS  # of the whole recursion where quasi-Monte Carlo is needed: their spread is the error of all its layers
@@ -89,6 +90,7 @@ class Limit:
 
     def sample(self, rng_key: Array, networks: int, coordinates: int = 1, p: Any = None) -> Array:
         """Outputs (network, letters, coordinate); of networks whose scalars p (network, dot) are given, if they are."""
+        check_draws(self.L.dtype, rng_key, self.program.y.atoms.size, networks=networks, coordinates=coordinates)
         return jnp.concatenate([y for _, y in self.stream(rng_key, networks, coordinates, p)])
 
     def stream(self, rng_key: Array, networks: int, coordinates: int = 1, p: Any = None) -> Iterator[tuple[Array, Array]]:
@@ -110,7 +112,7 @@ class Limit:
         chunk = power_of_two(CHUNK // max(1, L.shape[1]))
         for c in range(-(-networks // chunk)):
             if given is None:
-                yield c, jax.random.normal(key_of(rng_key, c, 0), (chunk, L.shape[1]), L.dtype) @ L.T
+                yield c, normals(key_of(rng_key, c, 0), (chunk, L.shape[1]), L.dtype) @ L.T
             else:
                 p = jnp.asarray(given[c * chunk : (c + 1) * chunk], L.dtype)
                 yield c, jnp.pad(p, [(0, chunk - len(p)), (0, 0)])
@@ -143,5 +145,5 @@ class Limit:
 @partial(jax.jit, static_argnames=("program", "part", "coordinates"))
 def _draw(program: Program, rng_key: Array, c: Any, p: Array, L: Array, j: Any, part: int, coordinates: int) -> Any:
     p = jax.lax.dynamic_slice_in_dim(p, j * part, part)
-    normals = jax.random.normal(jax.random.fold_in(key_of(rng_key, c, 2), j), (part, L.shape[1], coordinates), L.dtype)
-    return p, jax.vmap(program.evaluate)(p, L @ normals)
+    z = normals(jax.random.fold_in(key_of(rng_key, c, 2), j), (part, L.shape[1], coordinates), L.dtype)
+    return p, jax.vmap(program.evaluate)(p, L @ z)

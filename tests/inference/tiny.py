@@ -1,12 +1,14 @@
 """Fits with settings so small that they cost little but compilation; as a program, one that is killed on its way.
 
 python -m tests.inference.tiny OUT MODEL CHUNKS: killed by SIGKILL when so many chunks are computed, the last one not yet saved.
+A run that was killed before goes on.
 """
 
 import os
 import signal
 import sys
 from itertools import count
+from pathlib import Path
 
 import numpy as np
 
@@ -48,7 +50,7 @@ def main(out: str, model: str, chunks: str) -> None:
         if next(done) == int(chunks):
             os.kill(os.getpid(), signal.SIGKILL)
 
-    fitting.fit(observations(), model, chains=2, seed=5, out=out, advance=advance)
+    fitting.fit(observations(), model, chains=2, seed=5, out=out, advance=advance, resume=Path(f"{out}.resume").exists())
 
 
 if __name__ == "__main__":

@@ -161,3 +161,8 @@ def test_no_recompilation_for_other_numbers_of_networks():
     limit.sample(jax.random.key(1), 500, 3)
     limit.sample(jax.random.key(1), 7, 3, np.zeros((7, 1)))
     assert limit_module._draw._cache_size() == compiled
+
+
+def test_more_draws_than_memory_are_refused():
+    with pytest.raises(UnsafeInputError, match=r"networks = 10000000 x coordinates = 1000: expected at most .* use stream"):
+        Limit(programs.gate()).sample(jax.random.key(0), 10_000_000, 1000)

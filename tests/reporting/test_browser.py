@@ -5,11 +5,10 @@ import re
 import shutil
 import subprocess
 
-import numpy as np
 import pytest
 
-from hierattn import Observations, diagnose, report
-from tests.diagnostics import drawn
+from hierattn import diagnose, report
+from tests.reporting import trees
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed (Debian: apt-get install chromium)")
@@ -28,7 +27,7 @@ frame.onload = () => {
 
 @pytest.mark.parametrize("width", [1280, 400])
 def test_figures_are_visible_and_nothing_is_loaded(width, tmp_path):
-    report(diagnose(Observations(drawn.law(0, 40, 16), np.eye(4), heads=1)), tmp_path / "report.html")
+    report(diagnose(trees.fit()), tmp_path / "report.html", fits={"limit_law": trees.fit(), "rival": trees.fit(offset=-3.0)})
     (tmp_path / "probe.html").write_text(PROBE % width)
     command = [
         CHROMIUM,
@@ -42,8 +41,8 @@ def test_figures_are_visible_and_nothing_is_loaded(width, tmp_path):
     found = json.loads(re.search(r"<pre>(.*?)</pre>", run.stdout, re.DOTALL).group(1))
     assert "CONSOLE" not in run.stderr
     assert found["loaded"] == []
-    assert found["title"].endswith("array - hierattn")
-    assert len(found["boxes"]) >= 6
+    assert found["title"].endswith("outputs.npz - hierattn")
+    assert len(found["boxes"]) == 10
     for left, right, wide, high in found["boxes"]:
         assert 0 <= left < right <= width
         assert wide > 250
