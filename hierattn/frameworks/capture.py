@@ -41,8 +41,8 @@ def capture(
     """Run a model, and observe one of its attention layers.
 
     model        a PyTorch or Flax model, or a function that builds one anew (with a seed, if it takes an argument), and may
-                 return (model, inputs). With networks > 1 a model is drawn anew by its own initialiser: Hugging Face's from
-                 their config, parts of torch.nn as by default; any other needs a function
+                 return (model, inputs). With networks > 1 a model is not looked at as it is, but drawn anew by its own
+                 initialiser: Hugging Face's from their config, parts of torch.nn as by default; any other needs a function
     inputs       arguments of a call of the model: an array, a tuple or a dict. Sequences of a batch are tokens of one network
     module       which attention layer: its place among those that are recognised, or its name
     coordinates  raw outputs kept of every network (as many as fit); all of them enter the sufficient statistics
@@ -50,21 +50,21 @@ def capture(
     advance      called with the number of networks just done
     """
     check_counts(networks=networks, **({} if coordinates is None else {"coordinates": coordinates}))
-    first, framework, inputs = _first(model, inputs, _seed(seed, 0))
+    first, framework, inputs = _first(model, inputs, networks, _seed(seed, 0))
     name = _chosen(framework, first, module, layer)
     tally, grams, collected = Tally(), Grams(), None
-    shown: runs.Run | None = None
+    reference: runs.Run | None = None
     held = False
     for m in range(networks):
         network = first if m == 0 else _again(model, framework, _seed(seed, m))
         held |= m > 0 and framework.hold(network, first)
         if layer is None:
             run = framework.read(network, name, inputs)
-            if shown is None:
+            if reference is None:
                 runs.check(run, name or type(first).__name__)
             else:
-                _check_next(run, shown, m)
-            shown = shown or run
+                _check_next(run, reference, m)
+            reference = reference or run
             tally.add(run)
             grams.add(run.X_q, run.X)
             y = run.y if run.maps["o"].b is None else run.y - run.maps["o"].b
@@ -76,19 +76,21 @@ def capture(
         advance(1)
     assert collected is not None
     where = f"{name or 'the model itself'} ({framework.modules(first)[name]})"
-    description, K = by_hand(layer, grams, where) if layer else describe(shown, tally, grams, where)  # type: ignore[arg-type]
+    description, K = by_hand(layer, grams, where) if layer else describe(reference, tally, grams, where)  # type: ignore[arg-type]
     if held and description.layer.bias is not None:
         remark = "the learned position bias is drawn once: all networks have that of the first"
         description = Description(**vars(description) | {"remarks": (*description.remarks, remark)})
     return collected.observations(description, K)
 
 
-def _first(model: Any, inputs: Any, seed: int) -> tuple[Any, ModuleType, Any]:
-    """The first network, its framework, and inputs."""
+def _first(model: Any, inputs: Any, networks: int, seed: int) -> tuple[Any, ModuleType, Any]:
+    """The first network, its framework, and inputs. A model that is looked at alone stays as it is."""
     framework = _framework(model)
-    if framework is not None:
+    if framework is not None and networks == 1:
         framework.check_mode(model)
         network = model
+    elif framework is not None:
+        network = framework.fresh(model, seed)
     elif callable(model):
         known = import_module("hierattn.frameworks.torch_layers") if "torch" in sys.modules else None
         returned = known.built(_call(model, seed), seed) if known else _call(model, seed)()
@@ -126,11 +128,13 @@ def _framework(model: Any) -> ModuleType | None:
 
 
 def _call(build: Callable[..., Any], seed: int) -> Callable[[], Any]:
-    """A function without arguments: a seed is given to one that needs an argument, or has one of that name."""
+    """A function without arguments: a seed is given to one that has an argument of that name, or needs one of any."""
     made = build.__init__ if isinstance(build, type) else build  # type: ignore[misc]
     options = list(inspect.signature(made).parameters.values())[isinstance(build, type) :]
-    wants = [x for x in options if x.name == "seed" or (x.default is x.empty and x.kind is x.POSITIONAL_OR_KEYWORD)]
-    return partial(build, seed) if wants else build
+    if "seed" in [x.name for x in options]:
+        return partial(build, seed=seed)
+    needed = [x for x in options if x.default is x.empty and x.kind in (x.POSITIONAL_ONLY, x.POSITIONAL_OR_KEYWORD)]
+    return partial(build, seed) if needed else build
 
 
 def _seed(seed: int, network: int) -> int:

@@ -131,6 +131,15 @@ def test_models_that_cannot_be_used():
         ha.capture(other, X, networks=2)
 
 
+def test_where_a_function_takes_its_seed():
+    def named(heads=2, seed=None):
+        return build(seed)
+
+    expected = build(capture_file._seed(1, 0))(X)
+    for function in (build, named, lambda any_name: build(any_name)):
+        np.testing.assert_array_equal(ha.capture(function, X, seed=1).outputs[0], expected)
+
+
 def test_a_function_may_return_inputs_and_progress_is_told():
     done = []
     found = ha.capture(lambda seed=0: (build(seed), X), networks=3, advance=done.append)

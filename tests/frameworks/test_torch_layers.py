@@ -123,9 +123,13 @@ def test_networks_are_reproducible_and_leave_the_generator_alone():
     np.testing.assert_array_equal(one, two)
     assert torch.equal(torch.rand(3), expected)
     model = layer()
+    nn.init.constant_(model.in_proj_bias, 3.0)
     before = model.in_proj_weight.detach().clone()
-    ha.capture(model, X, networks=3)
+    drawn = ha.capture(model, X, networks=3)
     assert torch.equal(model.in_proj_weight, before)
+    np.testing.assert_array_equal(drawn.outputs, ha.capture(layer(), X, networks=3).outputs)  # none is the model as it was
+    with torch.no_grad():
+        np.testing.assert_array_equal(ha.capture(model, X).outputs[0], torch_layers.run(model, X)[0] - model.out_proj.bias)
 
 
 def test_what_cannot_be_read():
