@@ -12,6 +12,7 @@ from hierattn.errors import InputError, unusable
 from hierattn.options import Force, Json, Seed, takes
 
 ModelName = StrEnum("ModelName", ["gpt2", "bert", "llama", "t5"])
+SIZE = {"layers": 2, "width": 256, "heads": 4, "tokens": 16}  # of a model that is built
 Script = Annotated[
     str | None, typer.Argument(metavar="SCRIPT.py:FUNCTION", help="A function (of a seed) that returns (model, inputs).")
 ]
@@ -22,11 +23,11 @@ def write_capture(
     script: Script = None,
     out: Annotated[Path, typer.Option(help=".npz file to write.")] = Path("captured.npz"),
     model: Annotated[ModelName | None, typer.Option(help="A Hugging Face model of random weights instead.")] = None,
-    layers: Annotated[int, typer.Option(help="Its layers.", min=1)] = 2,
-    width: Annotated[int, typer.Option(help="Its width n.", min=1)] = 256,
-    heads: Annotated[int, typer.Option(help="Its heads.", min=1)] = 4,
-    key_value_heads: Annotated[int | None, typer.Option(help="Heads of keys and values, in llama (heads).", min=1)] = None,
-    tokens: Annotated[int, typer.Option(help="Tokens, all different.", min=1)] = 16,
+    layers: Annotated[int | None, typer.Option(help="Its layers (2).", min=1)] = None,
+    width: Annotated[int | None, typer.Option(help="Its width n (256).", min=1)] = None,
+    heads: Annotated[int | None, typer.Option(help="Its heads (4).", min=1)] = None,
+    key_value_heads: Annotated[int | None, typer.Option(help="Its heads of keys and values, in llama (all).", min=1)] = None,
+    tokens: Annotated[int | None, typer.Option(help="Its tokens, all different (16).", min=1)] = None,
     networks: Annotated[int, typer.Option(help="Networks: weights drawn anew.", min=1)] = 500,
     module: Annotated[str, typer.Option(help="Which attention layer: its place among all, or its name.")] = "0",
     coordinates: Annotated[int, typer.Option(help="Coordinates written of each network.", min=1)] = 64,
@@ -44,7 +45,12 @@ def write_capture(
     if (script is None) == (model is None):
         got = "neither" if script is None else "both"
         raise unusable("--model", "either --model or SCRIPT.py:FUNCTION", got, "see hierattn capture --help")
-    build, inputs = _function(script) if script is not None else _built(model, layers, width, heads, tokens, key_value_heads)
+    size = {"layers": layers, "width": width, "heads": heads, "tokens": tokens, "key_value_heads": key_value_heads}
+    given = {name: value for name, value in size.items() if value is not None}
+    if script is not None and given:
+        option = "--" + next(iter(given)).replace("_", "-")
+        raise unusable(option, "nothing with a function, which knows it", next(iter(given.values())), "leave it out")
+    build, inputs = _function(script) if script is not None else _built(model, SIZE | given)
     chosen = int(module) if module.isdecimal() else module
     with progress("networks", networks) as advance:
         found = capture(build, inputs, networks=networks, module=chosen, coordinates=coordinates, seed=seed, advance=advance)
@@ -70,14 +76,14 @@ def write(path: Path, observations: Any, record: dict[str, Any], seed: int, forc
         np.savez(file, **arrays)
 
 
-def _built(model: Any, layers: int, width: int, heads: int, tokens: int, key_value_heads: int | None) -> tuple[Any, Any]:
+def _built(model: Any, size: dict[str, int]) -> tuple[Any, Any]:
     try:
         import torch  # noqa: F401
     except ModuleNotFoundError:
         raise InputError("--model: expected the package torch, got none; pip install 'hierattn[frameworks]'") from None
     from hierattn.frameworks.transformers_models import build
 
-    return build(model.value, layers, width, heads, tokens, key_value_heads)
+    return build(model.value, **size)
 
 
 def _function(script: str) -> tuple[Any, None]:

@@ -64,6 +64,7 @@ def test_captured_reported_diagnosed(run, script, tmp_path):
         (["{script}:number"], "expected a function `number`"),
         (["none.py:build"], "none.py: expected a .py file with a function `build`, got none"),
         (["{script}:build_model", "--module", "blocks.0"], "module: expected one of the model itself (MultiHeadAttention)"),
+        (["{script}:build_model", "--width", 32], "--width: expected nothing with a function, which knows it, got 32"),
         (["{script}:build_model", "--out", "x.nc"], "--out: expected a file ending in .npz, got x.nc"),
     ],
 )
