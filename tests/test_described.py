@@ -1,11 +1,18 @@
 """A layer in a file: what is written is what is read; options come before it; half a description is refused."""
 
+import json
+
 import numpy as np
 import pytest
+import xarray
 
-from hierattn import Architecture, InputError, Observations, diagnose, read, rotary_frequencies
+from hierattn import Architecture, InputError, Law, Observations, diagnose, read, rotary_frequencies
 from hierattn.described import arrays_of, layer_in
-from hierattn.inference.fitting import layer_of
+from hierattn.diagnostics import subject
+from hierattn.inference.fitting import layer_of, lookup
+from hierattn.inference.problem import pose
+from hierattn.inference.tree import constants
+from hierattn.inspection import describe
 from tests.diagnostics import drawn
 
 Y = drawn.law(0, 40, 16)
@@ -65,3 +72,33 @@ def test_heads_must_agree_and_scales_be_equal():
     assert Observations(Y, layer=Architecture(heads=2)).heads == 2
     with pytest.raises(InputError, match="score_scale: expected one value for all heads in a file"):
         arrays_of(Architecture(heads=2, sigma_q=[1.0, 2.0]))
+
+
+def test_compare_holds_outputs_against_the_described_law(run, tmp_path):
+    file, layer = tmp_path / "y.npz", Architecture(heads=1, sigma_q=1.6)
+    np.savez(file, outputs=Y, kernel=np.eye(4), **arrays_of(layer))
+    record = json.loads(run("compare", file, "--json")[1])
+    assert record["variance_law"] == pytest.approx(Law(layer, np.eye(4)).moments().variance)
+    code, _, err = run("compare", file, "--heads", 2, "--score-scale", 3, "--kernel", "K.npy")
+    assert code == 2
+    assert (
+        "expected no options for a file that describes its layer, got --heads, --score-scale, --kernel; leave them out" in err
+    )
+    np.savez(tmp_path / "each.npz", outputs=Y, kernel=np.tile(np.eye(4), (40, 1, 1)), **arrays_of(layer))
+    code, _, err = run("compare", tmp_path / "each.npz")
+    assert code == 2
+    assert "expected one kernel for all networks, got one a network, or none; use hierattn diagnose" in err
+
+
+@pytest.mark.parametrize("layer", LAYERS.values(), ids=LAYERS)
+def test_a_fit_keeps_the_layer_and_inspect_shows_it(layer):
+    observations = Observations(Y, np.eye(4), layer=layer)
+    model = "limit_law" if layer.head_dim is None else "finite_head_dim"
+    problem = pose(observations, layer_of(observations), lookup(model), None)
+    kept = subject.layer_in(xarray.DataTree.from_dict({"constant_data": constants(problem)}))
+    assert (kept.heads, kept.head_dim, kept.groups) == (layer.heads, layer.head_dim, layer.groups)
+    for name in ("rotary", "bias"):
+        np.testing.assert_array_equal(getattr(kept, name), getattr(layer, name))
+    record = describe(observations)
+    assert (record["head_dim"], record["key_value_heads"]) == (layer.head_dim, layer.groups)
+    assert record["score_scale"] == layer.score_scale[0]

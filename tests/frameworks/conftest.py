@@ -2,4 +2,9 @@
 
 from importlib.util import find_spec
 
-collect_ignore = [] if find_spec("torch") else ["test_torch_layers.py", "test_transformers_models.py", "test_torch_commands.py"]
+NEEDS = {
+    "test_torch_layers.py": ("torch",),
+    "test_transformers_models.py": ("torch", "transformers"),
+    "test_torch_commands.py": ("torch", "transformers"),
+}
+collect_ignore = [name for name, packages in NEEDS.items() if not all(map(find_spec, packages))]
