@@ -42,7 +42,8 @@ def gpt2():
     """A config is enough; its initialiser, N(0, 0.02^2), makes scores nearly vanish at this width."""
     from transformers import GPT2Config, GPT2Model
 
-    return GPT2Model(GPT2Config(n_embd=WIDTH, n_layer=2, n_head=HEADS, vocab_size=TOKENS, n_positions=TOKENS))
+    size = {"n_embd": WIDTH, "n_layer": 2, "n_head": HEADS, "vocab_size": TOKENS, "n_positions": TOKENS}
+    return GPT2Model(GPT2Config(**size, bos_token_id=None, eos_token_id=None))
 
 
 MODELS = {"a Flax layer": (flax_layer, X)}
