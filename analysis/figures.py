@@ -2,7 +2,8 @@
 
     python analysis/figures.py [--quick] [--out DIR] [NAME ...]
 
-Two processes share the work, a group of figures each: what is compiled for one figure serves the next.
+Two processes share the work, a group of figures each: what is compiled for one figure serves the next, and, kept in
+figures/compiled, the next run.
 """
 
 import argparse
@@ -49,6 +50,8 @@ def main() -> None:
     if unknown:
         parser.error(f"no such figure: {', '.join(sorted(unknown))} (there are {', '.join(NAMES)})")
     options = [*(["--out", chosen.out] if chosen.out else []), *["--quick"] * chosen.quick]
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(HERE / "figures" / "compiled"))
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
     if chosen.quick:  # most of a quick run is compilation
         os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1")
     if chosen.names:

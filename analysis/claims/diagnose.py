@@ -3,7 +3,7 @@ coordinates, score_scale 1.6, against a law fixed in advance or with estimated s
 is one with the right answer (consistent, not consistent, undecided) and, first among its reasons, the right code."""
 
 from collections import Counter
-from functools import partial
+from functools import cache, partial
 
 import jax
 import numpy as np
@@ -23,6 +23,7 @@ def from_law(seed, networks=NETWORKS, heads=1, K=IDENTITY):
     return np.asarray(law.sample(jax.random.key(10_000 + seed), networks, COORDINATES), float)
 
 
+@cache
 def covariance():
     """Of the law over tokens, and its excess kurtosis."""
     law = Law(Architecture(sigma_q=SCORE_SCALE), IDENTITY)
