@@ -1,15 +1,20 @@
 # Everything from a bare checkout: `make demo`, `make test`. The environment is made on the way, in .venv.
 VENV := .venv
 BIN := $(VENV)/bin
+FRAMEWORKS := .venv-frameworks
 export JAX_PLATFORMS := cpu
 
-.PHONY: demo test lint verify figures benchmarks clean
+.PHONY: demo test test-frameworks lint verify figures benchmarks clean
 
 demo: $(VENV)/ready
 	$(BIN)/hierattn demo --out demo --force
 
 test: lint
 	$(BIN)/python -m pytest
+
+# PyTorch and Transformers have an environment of their own, which takes some 6 GB
+test-frameworks: $(FRAMEWORKS)/ready
+	$(FRAMEWORKS)/bin/python -m pytest tests/frameworks tests/test_capture_commands.py
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check .
@@ -28,13 +33,15 @@ figures: $(VENV)/ready
 benchmarks: $(VENV)/ready
 	for script in analysis/benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
 
-$(VENV)/ready: pyproject.toml constraints.txt
+$(VENV)/ready: EXTRAS := dev
+$(FRAMEWORKS)/ready: EXTRAS := dev,frameworks
+$(VENV)/ready $(FRAMEWORKS)/ready: pyproject.toml constraints.txt
 	@python=""; for candidate in python3.13 python3.12 python3; do \
 	  if $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 12))' 2>/dev/null; then python=$$candidate; break; fi; done; \
 	if [ -z "$$python" ]; then echo "hierattn needs Python 3.12 or newer: none of python3.13, python3.12, python3 is" >&2; exit 1; fi; \
-	echo "making $(VENV) with $$($$python --version)"; $$python -m venv --clear $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	echo "making $(@D) with $$($$python --version)"; $$python -m venv --clear $(@D)
+	$(@D)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[$(EXTRAS)]'
 	@touch $@
 
 clean:
-	rm -rf $(VENV) demo build dist *.egg-info
+	rm -rf $(VENV) $(FRAMEWORKS) demo build dist *.egg-info

@@ -9,7 +9,7 @@ The network's flow:    inputs -> X -> a finite network, weight by weight -> outp
     y = law.sample(rng_key, networks=1000, coordinates=16)      # (network, token, coordinate)
     m = law.marginal(token=0)                                   # pdf, cdf, ppf, sf, ...
     ha.compare(layer, width=256)                                # finite networks against the law
-    obs = ha.read("outputs.npz")                                # or ha.Observations(outputs, kernel=K)
+    obs = ha.read("outputs.npz")                                # or ha.Observations(outputs, kernel=K), ha.capture(model, X)
 
 Names are loaded when they are first used, so that importing the package is quick and has no side effects.
 """
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from hierattn.comparison import against_gaussian, compare, compare_outputs
     from hierattn.diagnostics.diagnosis import diagnose
     from hierattn.errors import InputError, UnsafeInputError
+    from hierattn.frameworks.capture import capture
     from hierattn.inference.fitting import fit
     from hierattn.inputs import RandomInputs
     from hierattn.joint_moments import JointMoments
@@ -48,6 +49,7 @@ __all__ = [
     "UnsafeInputError",
     "activations",
     "against_gaussian",
+    "capture",
     "compare",
     "compare_models",
     "compare_outputs",
@@ -72,6 +74,7 @@ _HOMES = {
     "FiniteWidth": "collapsed",
     "given_inputs": "collapsed",
     "against_gaussian": "comparison",
+    "capture": "frameworks.capture",
     "compare": "comparison",
     "compare_models": "model_comparison",
     "compare_outputs": "comparison",

@@ -7,6 +7,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from hierattn.capture_commands import write_capture
 from hierattn.console import print_record, progress
 from hierattn.diagnosis_commands import print_diagnosis, run_demo, write_report
 from hierattn.errors import InputError, unusable
@@ -116,6 +117,7 @@ def print_comparison(
 ) -> None:
     """Compare networks of finite width with their limit, or observed outputs with the law; errors are standard errors."""
     import hierattn as ha
+    from hierattn.described import layer_in
     from hierattn.files import read_array
 
     if (file is None) == (width is None):
@@ -124,10 +126,14 @@ def print_comparison(
     if width is None and file is not None:
         if networks is not None:
             raise unusable("--networks", "nothing with a file of observed outputs", networks, "leave it out")
-        outputs = read_array(file, "outputs")
-        if outputs.ndim != 3:
-            raise unusable(f"outputs in {file}", "shape (network, token, coordinate)", outputs.shape)
-        law = ha.Law(layer, build_kernel(outputs.shape[1] if tokens is None and kernel is None else tokens, activation, kernel))
+        if layer_in(file) is not None:
+            outputs, law = _described(file, layer, {"tokens": tokens, "activation": activation, "kernel": kernel}, seed)
+        else:
+            outputs = read_array(file, "outputs")
+            if outputs.ndim != 3:
+                raise unusable(f"outputs in {file}", "shape (network, token, coordinate)", outputs.shape)
+            known = outputs.shape[1] if tokens is None and kernel is None else tokens
+            law = ha.Law(layer, build_kernel(known, activation, kernel))
         print_record(f"{file} against {law}, token {token}", ha.compare_outputs(outputs, law, token, seed), as_json)
         return
     if kernel is not None or width is None:
@@ -148,12 +154,31 @@ def print_inspection(observations: Any, as_json: Json = False) -> None:
     print_record(str(observations), describe(observations), as_json)
 
 
+app.command("capture")(write_capture)
 app.command("fit")(write_fit)
 app.command("calibrate")(write_calibration)
 app.command("netsor")(print_program)
 app.command("diagnose")(print_diagnosis)
 app.command("report")(write_report)
 app.command("demo")(run_demo)
+
+
+def _described(file: Path, layer: Any, others: dict[str, Any], seed: int) -> tuple[Any, Any]:
+    """Outputs of a file that describes its layer, and the law that follows; options would contradict it."""
+    import hierattn as ha
+    from hierattn.diagnostics.subject import SCALES, of_observations
+
+    plain = ha.Architecture()
+    given = [name for name in ("heads", "head_dim", "mask", "scaling") if getattr(layer, name) != getattr(plain, name)]
+    given += [name for name in SCALES if getattr(layer, name)[0] != 1] + [name for name in others if others[name] is not None]
+    if given:
+        options = ", ".join("--" + name.replace("_", "-") for name in given)
+        raise unusable(str(file), "no options for a file that describes its layer", options, "leave them out, or use diagnose")
+    found = ha.read(file)
+    if found.kernel is None or found.kernel.ndim == 3:
+        raise unusable(str(file), "one kernel for all networks", "one a network, or none", "use hierattn diagnose")
+    scales: dict[str, Any] = {name: float(getattr(found.layer, name)[0]) for name in SCALES}
+    return found.outputs, of_observations(found, None, scales, seed).law
 
 
 def _write_draws(

@@ -11,7 +11,7 @@ from hierattn.errors import InputError
 from hierattn.formats import READERS, Arrays
 from hierattn.stored import Stored
 
-ARRAYS = ("outputs", "inputs", "kernel", "tokens", "heads", "mask")  # names that mean something to us
+ARRAYS = ("outputs", "inputs", "kernel", "tokens", "heads", "mask")  # names that mean something to us, beside a layer's
 
 
 def arrays(path: str | Path) -> Arrays:

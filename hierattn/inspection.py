@@ -38,6 +38,9 @@ def describe(observations: Observations) -> dict[str, Any]:
         "outputs_kept": o.outputs.shape[-1],
         "sha256": o.sha256,
     }
+    if o.layer is not None:
+        record |= {"head_dim": o.layer.head_dim, "key_value_heads": o.layer.groups}
+        record |= {name: float(getattr(o.layer, name)[0]) for name in ("score_scale", "value_scale")}
     return record | {"reasons": _reasons(record)}
 
 

@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 
 from hierattn import files
 from hierattn.architecture import Architecture
+from hierattn.described import layer_in
 from hierattn.errors import InputError, unusable
 from hierattn.observed_kernel import Kernels, Promised, as_stored, check_size, is_word, promised
 from hierattn.storage import begin_digest
@@ -34,6 +35,7 @@ class Observations:
     kernel_origin    "given", "inputs" (X X' / n), "identity" or "inferred"
     tokens           (s,), which of the kernel's tokens the outputs hold
     heads, mask      of the layer, where they are known; the mask is "causal" or boolean (t, t)
+    layer            all of it, if it is known, but for the mask: its scales too, so that the law is fixed in advance
     outputs          the outputs themselves, of as many leading coordinates as fit into KEPT bytes, and at least one
     constant_tokens  tokens (of the outputs) that never vary
     source, sha256   where the outputs are from, and a hash of those that were read
@@ -52,6 +54,7 @@ class Observations:
     tokens: Int[np.ndarray, " s"]
     heads: int | None
     mask: Any
+    layer: Architecture | None
     outputs: Float[np.ndarray, "network s kept"]
     constant_tokens: tuple[int, ...]
     source: str
@@ -66,6 +69,7 @@ class Observations:
         tokens: Any = None,
         heads: Any = None,
         mask: Any = None,
+        layer: Architecture | None = None,
         networks: int | None = None,
     ) -> None:
         y = as_stored("outputs", outputs)
@@ -74,9 +78,12 @@ class Observations:
         K = promised(kernel, inputs, s, M, available)
         known = {
             "tokens": _checked_tokens(tokens, y, K),
-            "heads": None if heads is None else _checked_heads(heads),
+            "heads": _checked_heads(heads) if heads is not None else layer and layer.heads,
             "mask": _checked_mask(mask, K.tokens),
+            "layer": layer,
         }
+        if layer is not None and known["heads"] != layer.heads:
+            raise unusable("heads", f"{layer.heads}, as the layer has", known["heads"], "leave it out")
         check_size(y.label, M, s)
         self._set(coordinates=coordinates, kernel=K.read(), kernel_origin=K.origin, source=y.source, **known, **_reduced(y, M))
 
@@ -138,8 +145,9 @@ def read(
 ) -> Observations:
     """Observations from a .npy, .npz, .nc, .zarr, .safetensors or .csv file that holds `outputs`.
 
-    `inputs` or `kernel`, `tokens`, `heads` and `mask` are used if they are there too; an argument, an array or the name of
-    another file, comes before them (mask="none" and kernel="inferred" before those of the file). Heads must agree.
+    `inputs` or `kernel`, `tokens`, `heads`, `mask` and a layer's description (`hierattn.described`) are used if they are there
+    too; an argument, an array or the name of another file, comes before them (mask="none" and kernel="inferred" before those of
+    the file). Heads must agree.
     """
     held = files.arrays(path)
 
@@ -160,6 +168,7 @@ def read(
         tokens=beside("tokens", tokens),
         heads=stated if heads is None else heads,
         mask=MASKS[mask] if isinstance(mask, str) and mask in MASKS else beside("mask", mask),
+        layer=layer_in(path),
         networks=networks,
     )
 

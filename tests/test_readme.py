@@ -21,7 +21,7 @@ def test_the_examples_run_and_print_what_they_say(tmp_path):
     code = "".join(blocks("python"))
     assert len([line for line in blocks("python")[0].splitlines() if line]) == 12
     code = code.replace("=400, num_samples=400", "=2, num_samples=2, progress_bar=False").replace("50]", "5]")
-    code = code.replace("layer=layer)", "layer=layer, log_likelihood=False)")
+    code = code.replace("networks=500)", "networks=20)").replace("layer=layer)", "layer=layer, log_likelihood=False)")
     run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=tmp_path)
     shown = next(block for block in blocks("") if block.startswith("(1000, 4, 16)"))
     assert run.stdout.startswith(shown)

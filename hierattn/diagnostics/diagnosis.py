@@ -95,14 +95,17 @@ def diagnose(
 
     subject       `Observations`, or a fit (DataTree)
     layer         heads, mask, head_dim, ... where the subject does not know them; its scales do not matter
-    score_scale   with value_scale: a law fixed in advance. Scales that are not given are estimated: those of a fit by their
-                  posterior median, others from moments
+    score_scale   with value_scale: a law fixed in advance. Scales that are not given are those of the observations' layer, if
+                  it is described, and estimated otherwise: those of a fit by their posterior median, others from moments
     """
     given = {"score_scale": score_scale, "value_scale": value_scale}
     for name, value in given.items():
         if value is not None and not 0 < value < np.inf:
             raise unusable(name, "a positive number", value)
     if isinstance(subject, Observations):
+        if subject.layer is not None:
+            own = {name: float(getattr(subject.layer, name)[0]) for name in given}
+            given = {name: own[name] if value is None else value for name, value in given.items()}
         found = of_observations(subject, layer, given, seed)
     elif "posterior" in getattr(subject, "children", ()):
         found = of_fit(subject, layer, given, seed)

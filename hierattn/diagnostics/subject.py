@@ -122,4 +122,7 @@ def layer_in(tree: "DataTree") -> Architecture:
     constants = tree["constant_data"].to_dataset()
     mask = np.asarray(constants["mask"]).astype(bool) if "mask" in constants else None
     head_dim = int(constants["head_dim"]) or None
-    return Architecture(heads=int(constants["heads"]), head_dim=head_dim, mask=None if mask is None or mask.all() else mask)
+    more: dict[str, Any] = {name: np.asarray(constants[name]) for name in ("rotary", "bias") if name in constants}
+    more |= {"key_value_heads": int(constants["key_value_heads"])} if "key_value_heads" in constants else {}
+    mask = None if mask is None or mask.all() else mask
+    return Architecture(heads=int(constants["heads"]), head_dim=head_dim, mask=mask, **more)

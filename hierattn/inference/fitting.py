@@ -73,7 +73,12 @@ def fit(
         model = "kernel_unknown"
         message = "no kernel and no inputs were given: K is inferred too, as a correlation matrix (model kernel_unknown)"
         remarks.append(reason("kernel_inferred", message))
-    problem = pose(observations, layer or layer_of(observations), lookup(model), prior)
+    layer, described = layer or layer_of(observations), observations.layer
+    if model == "limit_law" and layer.head_dim is not None and described is not None and layer.head_dim == described.head_dim:
+        message = f"the model limit_law takes the described head_dim of {layer.head_dim} as infinite; finite_head_dim does not"
+        remarks.append(reason("head_dim_infinite", message, head_dim=layer.head_dim))
+        layer = layer.replace(head_dim=None, key_value_heads=None)
+    problem = pose(observations, layer, lookup(model), prior)
     check_density(problem)
     chosen, why = choose_method(problem, method)
     settings = {"method": chosen, "seed": seed, "chains": chains, "width": width} | problem.settings()
@@ -89,10 +94,11 @@ def fit(
 
 
 def layer_of(observations: Observations, head_dim: int | None = None) -> Architecture:
-    """The layer that the observations speak of, which must say how many heads it has."""
+    """The layer that the observations speak of, which must say how many heads it has; a head_dim comes before theirs."""
     if observations.heads is None:
         raise unusable("heads", "the number of heads", "none", "give it: --heads, or heads= of the observations")
-    return Architecture(heads=observations.heads, head_dim=head_dim, mask=observations.mask)
+    layer = (observations.layer or Architecture(heads=observations.heads)).replace(mask=observations.mask)
+    return layer if head_dim is None else layer.replace(head_dim=head_dim)
 
 
 def lookup(model: str) -> ModuleType:

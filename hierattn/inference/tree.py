@@ -189,6 +189,9 @@ def constants(problem: Problem) -> xr.Dataset:
         data["K"] = (axes if obs.kernel.ndim == 2 else ["network", *axes], obs.kernel)
         k = obs.kernel.shape[-1]
         data["mask"] = (axes, np.asarray(layer.allowed(k, k)).astype("int8"))
+    for name in ("key_value_heads", "rotary", "bias"):
+        if (value := getattr(layer, name)) is not None:
+            data[name] = ([f"{name}_dim_{i}" for i in range(np.ndim(value))], np.asarray(value))
     return xr.Dataset(data)
 
 

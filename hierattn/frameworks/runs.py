@@ -1,0 +1,139 @@
+"""An attention layer as it ran in one network: what went in, what came out, and everything in between.
+
+    y = sum_a A_a (X W^{V,a} + b_V) W^{O,a} + b_O,    A_a = softmax over allowed keys of factor q_a k_a' + bias
+
+What was found of a module is believed only if this formula, computed anew from it, gives what the module returned.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from hierattn.errors import InputError, unusable
+
+FORBIDDEN = -1e4  # terms of scores from here on mean that a key must not be seen
+ROUNDING = 1e-3  # of outputs in single precision, relative to their size
+BY_HAND = "describe it by hand: capture(..., module=NAME, layer=hierattn.Architecture(heads=..., head_dim=..., ...))"
+
+
+class Linear(NamedTuple):
+    """A linear map x -> x W + b, of all heads side by side."""
+
+    W: Float[np.ndarray, "fan_in fan_out"]
+    b: Float[np.ndarray, " fan_out"] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One layer of one network as it ran on a batch of sequences.
+
+    X_q, X        inputs of the queries, and of keys and values (the same array in self-attention)
+    y             outputs, after W^O and before anything else
+    maps          the linear maps q, k, v and o
+    factor        scores are factor <q_i, k_j>: n_H^{-1/2} in most layers, 1 in T5
+    allowed       may query i look at key j?
+    bias          added to the scores, one for all sequences
+    rotary        frequencies by which coordinates d and d + n_H / 2 of queries and keys are turned
+    initialisers  variances that entries of a map's W have, if they were drawn as its class does by default
+    """
+
+    X_q: Float[np.ndarray, "batch q n"]
+    X: Float[np.ndarray, "batch k n_k"]
+    y: Float[np.ndarray, "batch q m"]
+    maps: dict[str, Linear]
+    heads: int
+    factor: float
+    allowed: Bool[np.ndarray, "batch q k"]
+    bias: Float[np.ndarray, "H q k"] | None = None
+    rotary: Float[np.ndarray, " half"] | None = None
+    initialisers: dict[str, tuple[float, ...]] = field(default_factory=dict)
+
+    @property
+    def head_dim(self) -> int:
+        """n_H, the inner dimension of a head."""
+        return self.maps["q"].W.shape[1] // self.heads
+
+    @property
+    def key_value_heads(self) -> int:
+        """Heads that own their W^K and W^V."""
+        return self.maps["k"].W.shape[1] // self.head_dim
+
+    @property
+    def crossed(self) -> bool:
+        """Do queries have inputs of their own?"""
+        return self.X_q is not self.X
+
+    def same_setting(self, other: "Run") -> bool:
+        """Are heads, factor, mask, bias and frequencies those of another run?"""
+        plain = (self.heads, self.factor, self.head_dim) == (other.heads, other.factor, other.head_dim)
+        arrays: list[Any] = [(self.allowed, other.allowed), (self.bias, other.bias), (self.rotary, other.rotary)]
+        return plain and all((a is None and b is None) or np.array_equal(a, b) for a, b in arrays)
+
+
+def outputs_of(run: Run) -> Float[np.ndarray, "batch q m"]:
+    """The outputs by the formula, in float64."""
+    q, k, v = (_heads_of(run.maps[name], X, run.head_dim) for name, X in zip("qkv", (run.X_q, run.X, run.X), strict=True))
+    if run.rotary is not None:
+        q, k = turned(q, run.rotary), turned(k, run.rotary)
+    k, v = (np.repeat(x, run.heads // run.key_value_heads, axis=1) for x in (k, v))
+    p = run.factor * q @ k.swapaxes(-1, -2) + (0 if run.bias is None else run.bias)
+    p = np.where(run.allowed[:, None], p, -np.inf)
+    A = np.exp(p - p.max(axis=-1, keepdims=True))
+    A /= A.sum(axis=-1, keepdims=True)
+    return _applied(run.maps["o"], np.moveaxis(A @ v, 1, 2).reshape(*run.X_q.shape[:2], -1))
+
+
+def turned(x: Float[np.ndarray, "*batch s n_H"], frequencies: Float[np.ndarray, " half"]) -> Float[np.ndarray, "*batch s n_H"]:
+    """Turn coordinates d and d + n_H / 2 of the token at position i by the angle theta_d i."""
+    angle = np.arange(x.shape[-2])[:, None] * frequencies
+    first, second = np.split(x, 2, axis=-1)
+    cos, sin = np.cos(angle), np.sin(angle)
+    return np.concatenate([first * cos - second * sin, first * sin + second * cos], axis=-1)
+
+
+def check(run: Run, name: str) -> None:
+    """Refuse a layer that does something else than was understood."""
+    if any(x.dtype not in (np.float32, np.float64) for x in (run.X, run.y)):
+        raise unusable(name, "numbers in float32 or float64", run.y.dtype, "use model.float()")
+    if not run.allowed.any(axis=-1).all():
+        empty = np.argwhere(~run.allowed.any(axis=-1))[0].tolist()
+        raise unusable(name, "at least one key for every query", f"none for (sequence, token) {empty}", "leave padding out")
+    rows, W_o = run.heads * run.head_dim, run.maps["o"].W
+    if run.maps["q"].W.shape[1] != rows or run.heads % run.key_value_heads or W_o.shape[0] != rows:
+        raise unusable(name, f"maps of {run.heads} heads", {key: linear.W.shape for key, linear in run.maps.items()}, BY_HAND)
+    off = np.abs(outputs_of(run) - run.y).max()
+    size = np.sqrt(np.mean(run.y.astype(float) ** 2))
+    if not off <= ROUNDING * size:
+        what = f"outputs that differ from them by {off / max(size, 1e-300):.2g} of their size"
+        raise unusable(name, "outputs that its weights, mask and positions explain", what, f"it does more; {BY_HAND}")
+
+
+def not_run(name: str) -> InputError:
+    """A part that was to be watched was not called."""
+    return unusable("module", "a part of the model that runs on these inputs", f"{name}, which does not", "choose another")
+
+
+def mask_and_bias(added: Any, batch: int, q: int, k: int, name: str) -> tuple[np.ndarray, np.ndarray | None]:
+    """What is added to the scores, (batch, head, q, k) or less, as a mask (batch, q, k) and one bias (head, q, k)."""
+    added = np.asarray(added, float)
+    added = np.broadcast_to(added, (batch, *np.broadcast_shapes(added.shape[-3:], (1, q, k))))
+    allowed = added > FORBIDDEN
+    if np.any(allowed != allowed[:, :1]):
+        raise unusable(name, "one mask for all heads", "several", BY_HAND)
+    bias = np.where(allowed, added, -np.inf).max(axis=0)
+    bias = np.where(np.isfinite(bias), bias, 0.0)
+    if np.any(allowed & (added != bias)):
+        raise unusable(name, "one bias for all sequences", "several", "capture one sequence at a time")
+    return allowed[:, 0], bias if bias.any() else None
+
+
+def _heads_of(linear: Linear, X: np.ndarray, head_dim: int) -> Float[np.ndarray, "batch heads s n_H"]:
+    x = _applied(linear, X)
+    return np.moveaxis(x.reshape(*x.shape[:2], -1, head_dim), 2, 1)
+
+
+def _applied(linear: Linear, X: np.ndarray) -> np.ndarray:
+    x = X.astype(float) @ linear.W.astype(float)
+    return x if linear.b is None else x + linear.b
