@@ -3,6 +3,7 @@
 from importlib.util import find_spec
 
 NEEDS = {
+    "test_tutorial.py": ("torch", "transformers"),
     "test_torch_layers.py": ("torch",),
     "test_transformers_models.py": ("torch", "transformers"),
     "test_torch_commands.py": ("torch", "transformers"),
