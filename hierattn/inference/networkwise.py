@@ -24,6 +24,7 @@ from hierattn.errors import unusable
 from hierattn.inference.checkpoints import Checkpoint, in_chunks
 from hierattn.inference.likelihood import Data, Terms, covariance, log_likelihood, terms, terms_and_gradient
 from hierattn.inference.threads import in_threads
+from hierattn.random_numbers import normals
 
 ORBITS = (1.0, 0.6, 0.3)  # powers a
 TARGET, TARGET_ORBIT = 0.9, 0.35  # acceptance rates that step sizes are tuned to; at 0.8 five times more trajectories diverge
@@ -80,7 +81,7 @@ class Prior(NamedTuple):
 @partial(jax.jit, static_argnames=("softmax",))
 def start(data: Data, rng_key: Array, log_q: Any, softmax: bool) -> State:
     """Scores from their prior, value_scale where the data put it."""
-    E = jax.random.normal(rng_key, data.latent_shape)
+    E = normals(rng_key, data.latent_shape)
     t, _, networks = data.S.shape
     trace = jnp.sum(terms(data, E, jnp.exp(log_q), softmax).trace)
     log_o = jnp.log(trace / (networks * data.n * t)) / 2
@@ -125,14 +126,15 @@ def move_scores(
     """One trajectory of every network; also terms, acceptance probabilities, and whether the energy went astray."""
     q, o = jnp.exp(state.log_q), jnp.exp(state.log_o)
     step = jnp.minimum(jnp.exp(state.log_step) * (0.7 + 0.4 * uniforms[0]), LARGEST_STEP)
+    cosine, sine = jax.lax.optimization_barrier((jnp.cos(step), jnp.sin(step)))  # once, not for every number at every leap
 
     def leap(i: Any, moving: tuple) -> tuple:
         """A kick (half of one at both ends), and a turn unless this is the end."""
         E, momentum, first, _ = moving
         found, gradient = terms_and_gradient(data, E, q, o, softmax)
         momentum = momentum + jnp.where((i == 0) | (i == leaps), 0.5, 1.0) * bounded(step * gradient)
-        angle = jnp.where(i == leaps, 0.0, step)
-        E, momentum = E * jnp.cos(angle) + momentum * jnp.sin(angle), momentum * jnp.cos(angle) - E * jnp.sin(angle)
+        c, s = jnp.where(i == leaps, 1.0, cosine), jnp.where(i == leaps, 0.0, sine)
+        E, momentum = E * c + momentum * s, momentum * c - E * s
         return E, momentum, jax.tree.map(lambda new, old: jnp.where(i == 0, new, old), found, first), found
 
     def energy(E: Array, momentum: Array, found: Terms) -> Array:
@@ -148,13 +150,13 @@ def move_scores(
     return state._replace(E=jnp.where(accepted, E, state.E)), found, probability, error > DIVERGED
 
 
-def move_centred(data: Data, prior: Prior, state: State, found: Terms, normals: Array, log_uniforms: Array) -> State:
+def move_centred(data: Data, prior: Prior, state: State, found: Terms, z: Array, log_uniforms: Array) -> State:
     """Parameters given the scores p, one after the other."""
     t, _, networks = data.S.shape
     squares = jnp.sum(state.E**2) * jnp.exp(2 * state.log_q)
     trace = jnp.sum(found.trace)
-    log_q = _scale(state.log_q, state.E.size, squares, normals[0], log_uniforms[0], lambda x: prior.of_log(x, state.log_o))
-    log_o = _scale(state.log_o, networks * data.n * t, trace, normals[1], log_uniforms[1], lambda x: prior.of_log(log_q, x))
+    log_q = _scale(state.log_q, state.E.size, squares, z[0], log_uniforms[0], lambda x: prior.of_log(x, state.log_o))
+    log_o = _scale(state.log_o, networks * data.n * t, trace, z[1], log_uniforms[1], lambda x: prior.of_log(log_q, x))
     return state._replace(E=state.E * jnp.exp(state.log_q - log_q), log_q=log_q, log_o=log_o)
 
 
@@ -204,18 +206,18 @@ def sweep(
     """One sweep over scores and parameters. While adapting, step sizes follow the acceptance."""
     key_normal, key_uniform = jax.random.split(jax.random.fold_in(rng_key, state.sweep))
     networks, extra = state.E.shape[-1], 2 + len(ORBITS)
-    normals = jax.random.normal(key_normal, (state.E.size + extra,))
-    momentum, normals = normals[extra:].reshape(state.E.shape), normals[:extra]
+    z = jax.random.normal(key_normal, (state.E.size + extra,))
+    momentum, z = z[extra:].reshape(state.E.shape), z[:extra]
     uniforms = jax.random.uniform(key_uniform, (2 * networks + extra,))
     log_uniforms, uniforms = jnp.log(uniforms[:extra]), uniforms[extra:].reshape(2, networks)
     gain = jnp.where(adapting, 2 / (state.sweep + 10.0) ** 0.6, 0)
     state, found, probability, diverged = move_scores(data, state, momentum, uniforms, leaps, softmax)
     state = state._replace(log_step=state.log_step + gain * (probability - TARGET))
-    state = move_centred(data, prior, state, found, normals[:2], log_uniforms[:2])
+    state = move_centred(data, prior, state, found, z[:2], log_uniforms[:2])
 
     def follow(i: Any, state_and_terms: tuple) -> tuple:
         state, found = state_and_terms
-        state, found, accepted = move_along_orbit(data, prior, state, found, i, normals[2 + i], log_uniforms[2 + i], softmax)
+        state, found, accepted = move_along_orbit(data, prior, state, found, i, z[2 + i], log_uniforms[2 + i], softmax)
         steps = state.log_orbit_step.at[i].add(gain * (accepted - TARGET_ORBIT))
         return state._replace(log_orbit_step=steps), found
 
@@ -253,9 +255,13 @@ def leaps_for(states: State) -> int:
 
 def run_chains(run_group: Callable, states: State, rng_keys: Array, compiled: bool) -> tuple[State, Draws]:
     """`run` for all chains, GROUP of them at a time. Groups do not depend on the number of threads, so neither do the draws."""
-    groups = [np.arange(first, min(first + GROUP, len(rng_keys))) for first in range(0, len(rng_keys), GROUP)]
-    of = lambda group: run_group(*jax.tree.map(lambda x: x[group], (states, rng_keys)))  # noqa: E731
-    return jax.tree.map(lambda *x: jnp.concatenate(x), *in_threads(of, groups, compiled))
+    groups = [slice(first, first + GROUP) for first in range(0, len(rng_keys), GROUP)]
+
+    def of(group: slice) -> tuple[State, Draws]:
+        """As NumPy's arrays, which are cut and joined without JAX's tracing."""
+        return jax.tree.map(np.asarray, run_group(jax.tree.map(lambda x: np.asarray(x)[group], states), rng_keys[group]))
+
+    return jax.tree.map(lambda *x: np.concatenate(x), *in_threads(of, groups, compiled))
 
 
 def sample(
@@ -275,19 +281,19 @@ def sample(
     sigma_chunks = -(-of_a_chunk // SIGMA_ROOM)  # one in so many keeps its records
 
     def step(carry: tuple[State, Any], k: int) -> tuple[tuple[State, Any], dict[str, np.ndarray]]:
-        states, leaps = jax.tree.map(jnp.asarray, carry)
+        states, leaps = carry
         adapting = k < WARM_UP
         run_group = partial(run, data, prior, leaps=leaps, adapting=jnp.asarray(adapting), records=RECORDS, softmax=softmax)
         states, draws = run_chains(run_group, states, keys, compiled=k > 0)
-        leaps = jnp.asarray(leaps_for(states)) if adapting else leaps
+        leaps = np.asarray(leaps_for(states)) if adapting else leaps
         advance(RECORDS * SIGMA_EVERY)
         if adapting:
             return (states, leaps), {}
         if (k - WARM_UP) % sigma_chunks:
             draws = draws._replace(Sigma=draws.Sigma[:, :0])
-        return (states, leaps), jax.tree.map(np.asarray, draws)._asdict()
+        return (states, leaps), draws._asdict()
 
-    for done in in_chunks(step, (states, jnp.asarray(FIRST_LEAPS)), checkpoint):
+    for done in in_chunks(step, (states, np.asarray(FIRST_LEAPS)), checkpoint):
         sampled = done[WARM_UP:]
         if sampled and (len(sampled) % CHECK_EVERY == 0):
             draws = Draws._make(np.concatenate([part[name] for part in sampled], axis=1) for name in Draws._fields)
