@@ -14,9 +14,9 @@ WIDTH, NETWORKS = 256, 500_000
 def compute(quick: bool) -> dict:
     """Histograms and moments of the scores under both scalings; one token has the scores of the first of many."""
     edges, found = np.linspace(-4.5, 4.5, 181), {}
-    for scaling in ("sqrt", "linear"):
-        law = FiniteWidth(Architecture(scaling=scaling), RandomInputs(WIDTH, tokens=1))
-        p = np.asarray(law.sample_scores(jax.random.key(SEED), NETWORKS // 10 if quick else NETWORKS), float).ravel()
+    law = FiniteWidth(Architecture(), RandomInputs(WIDTH, tokens=1))
+    scores = np.asarray(law.sample_scores(jax.random.key(SEED), NETWORKS // 10 if quick else NETWORKS), float).ravel()
+    for scaling, p in {"sqrt": scores, "linear": scores / np.sqrt(WIDTH)}.items():
         square = p**2
         found[scaling] = {
             "variance": square.mean(),

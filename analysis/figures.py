@@ -2,41 +2,49 @@
 
     python analysis/figures.py [--quick] [--out DIR] [NAME ...]
 
-Two processes share the work, a group of figures each: what is compiled for one figure serves the next, and, kept in
-figures/compiled, the next run.
+Two processes share the work. What is compiled for one figure serves the others and, kept in figures/compiled, the next run.
 """
 
 import argparse
+import multiprocessing
 import os
-import subprocess
 import sys
 import time
+from functools import partial
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).parent
-GROUPS = (
-    ("fig5", "fig1", "fig4", "kl_rate", "hierarchy"),
-    ("fig2b", "fig2a", "kurtosis_heads", "head_dim", "fig3", "gaussian_safe", "theorem_sums"),
+NAMES = (  # the longest first
+    *("fig5", "theorem_sums", "fig2b", "fig4", "gaussian_safe", "head_dim", "kl_rate", "kurtosis_heads", "fig1", "fig2a"),
+    *("hierarchy", "fig3"),
 )
-NAMES = tuple(name for group in GROUPS for name in group)
+PROCESSES = 2
 
 
-def run(names: list[str], options: list[str]) -> None:
-    """Some figures, one after another."""
+def run(name: str, options: list[str]) -> None:
+    """One figure."""
     sys.path.insert(0, str(HERE))
-    for name in names:
-        script = import_module(name)
-        import_module("plotting").main(name, script.compute, script.draw, options)
+    script = import_module(name)
+    import_module("plotting").main(name, script.compute, script.draw, options)
 
 
-def start_on(core: int, command: list) -> subprocess.Popen:
-    """A process on a core of its own, where the system knows such things: two that share cores wait for each other."""
-    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    if len(cores) < 2:
-        return subprocess.Popen(command)
-    half = cores[core :: len(GROUPS)]
-    return subprocess.Popen(command, preexec_fn=lambda: os.sched_setaffinity(0, half))
+def keep_to(cores: Any) -> None:
+    """This process stays on cores of its own, where the system knows such things: two that share them wait for each other."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, cores.get())
+
+
+def run_all(options: list[str]) -> None:
+    """All figures, shared among processes."""
+    context = multiprocessing.get_context("spawn")
+    every, shares = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [], context.SimpleQueue()
+    for share in range(PROCESSES):
+        shares.put(every[share::PROCESSES] or every)
+    with context.Pool(PROCESSES, keep_to, (shares,)) as pool:
+        for _ in pool.imap_unordered(partial(run, options=options), NAMES):
+            pass
 
 
 def main() -> None:
@@ -50,18 +58,17 @@ def main() -> None:
     if unknown:
         parser.error(f"no such figure: {', '.join(sorted(unknown))} (there are {', '.join(NAMES)})")
     options = [*(["--out", chosen.out] if chosen.out else []), *["--quick"] * chosen.quick]
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a process has one core, on which threads would wait for each other
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(HERE / "figures" / "compiled"))
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
     if chosen.quick:  # most of a quick run is compilation
-        os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1")
-    if chosen.names:
-        run(chosen.names, options)
-        return
-    start = time.perf_counter()
-    running = [start_on(core, [sys.executable, __file__, *group, *options]) for core, group in enumerate(GROUPS)]
-    failed = max(process.wait() for process in running)
-    print(f"all figures: {time.perf_counter() - start:.0f} s")
-    sys.exit(failed)
+        os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1 --xla_llvm_disable_expensive_passes=true")
+    for name in chosen.names:
+        run(name, options)
+    if not chosen.names:
+        start = time.perf_counter()
+        run_all(options)
+        print(f"all figures: {time.perf_counter() - start:.0f} s")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """What the figure scripts share: one look, one way to run, one way to keep the numbers.
 
 A script has `compute(quick) -> dict` (everything it prints or draws) and `draw(results) -> Figure`, and ends in `main`. It
-writes NAME.pdf, NAME.png and NAME.json (numbers, errors, command, seed, versions) into analysis/figures.
+writes NAME.png, NAME.pdf (not if quick) and NAME.json (numbers, errors, command, seed, versions) into analysis/figures.
 """
 
 import argparse
@@ -110,9 +110,10 @@ def main(name: str, compute, draw, arguments: list[str] | None = None) -> None:
         temporary.write_text(json.dumps(record, indent=1) + "\n")
     with mpl.rc_context(STYLE):
         figure = draw(results)
-        figure.canvas.draw()
-        figure.set_layout_engine("none")  # it stays as it is in every format
-        for ending, metadata in {"pdf": {"CreationDate": None}, "png": {"Software": None}}.items():
-            figure.savefig(options.out / f"{name}.{ending}", metadata=metadata, dpi=60 if options.quick else "figure")
+        figure.savefig(options.out / f"{name}.png", metadata={"Software": None}, dpi=60 if options.quick else "figure")
+        if not options.quick:
+            figure.set_layout_engine("none")  # it stays as it is
+            figure.savefig(options.out / f"{name}.pdf", metadata={"CreationDate": None})
         plt.close(figure)
-    print(f"{options.out / name}.pdf, .png, .json  ({time.perf_counter() - start:.1f} s)", flush=True)
+    endings = ".png, .json" if options.quick else ".png, .pdf, .json"
+    print(f"{options.out / name}{endings}  ({time.perf_counter() - start:.1f} s)", flush=True)

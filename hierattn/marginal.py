@@ -216,8 +216,7 @@ def _from_bins(bins: np.ndarray) -> Nodes:
     centre = full + 0.5 + mean
     x = LOWEST + BIN * np.concatenate([centre - sd, centre + sd])
     w = np.tile(mass, 2) / (2 * mass.sum())
-    room = -len(x) % 2**12  # few shapes: few compilations
-    return mixtures.compress(np.pad(x, (0, room), mode="edge"), np.pad(w, (0, room)))
+    return mixtures.compress(x, w)
 
 
 def _probability(p: Any, name: str) -> Any:

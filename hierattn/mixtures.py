@@ -7,8 +7,6 @@ polynomials P_j, x_k' = sum_j P_j(x_k) E[P_j x'], and weights gain what their ne
 the spread of velocities too.)
 """
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -31,10 +29,16 @@ class Nodes(NamedTuple):
 
 def compress(x: Float[Array | np.ndarray, " n"], w: Float[Array | np.ndarray, " n"], size: int = SIZE) -> Nodes:
     """Gauss's nodes of the measure with weights w at x."""
-    if isinstance(x, Tracer) or isinstance(w, Tracer):
+    if traced(x, w):
         return _following(x, w, size)
-    reduced = _binned(x, w) if len(x) > 2 * BINS else _filled(x, w, 2 * BINS)
-    return as_numpy(_gauss(*reduced, size)[0])
+    x, w = as_numpy((x, w))
+    x, w = _binned(x, w) if len(x) > 2 * BINS else (x, w)
+    return _gauss(x, w, size)[0]
+
+
+def traced(*arrays: Any) -> bool:
+    """Is one of them being differentiated or compiled? NumPy does the rest: nothing to compile, and JAX is no faster."""
+    return any(isinstance(array, Tracer) for array in arrays)
 
 
 def as_numpy(tree: Any) -> Any:
@@ -73,32 +77,32 @@ class Basis(NamedTuple):
     spread: Array
 
 
-@partial(jax.jit, static_argnames=("size",))
-def _gauss(x: Array, w: Array, size: int) -> tuple[Nodes, Basis]:
+def _gauss(x: Any, w: Any, size: int) -> tuple[Nodes, Basis]:
     """Nodes, and the polynomials whose zeros they are."""
+    xp: Any = jnp if traced(x, w) else np
     total = w.sum()
     centre = w @ x / total
-    spread = jnp.abs(x - centre).max() + jnp.finfo(x.dtype).tiny
+    spread = abs(x - centre).max() + np.finfo(x.dtype).tiny
     alpha, beta, on_points = _lanczos((x - centre) / spread, w / total, size)
-    nodes, vectors = jnp.linalg.eigh(jnp.diag(alpha) + jnp.diag(beta, 1) + jnp.diag(beta, -1))
+    nodes, vectors = xp.linalg.eigh(xp.diag(alpha) + xp.diag(beta, 1) + xp.diag(beta, -1))
     return Nodes(centre + spread * nodes, total * vectors[0] ** 2), Basis(alpha, beta, vectors, on_points, centre, spread)
 
 
 def _filled(x: Any, w: Any, size: int) -> tuple[Any, Any]:
     """The measure with empty points added."""
-    xp: Any = jnp if isinstance(x, Tracer) or isinstance(w, Tracer) else np
+    xp: Any = jnp if traced(x, w) else np
     room = size - len(x)
     return xp.concatenate([x, xp.full(room, x[0])]), xp.concatenate([w, xp.zeros(room)])
 
 
 def add(a: Nodes, b: Nodes, size: int = SIZE) -> Nodes:
     """The law of the sum of two independent variances."""
-    return _combine(jnp.logaddexp, a, b, size)
+    return _combine("logaddexp", a, b, size)
 
 
 def multiply(a: Nodes, b: Nodes, size: int = SIZE) -> Nodes:
     """The law of the product of two independent variances."""
-    return _combine(jnp.add, a, b, size)
+    return _combine("add", a, b, size)
 
 
 def sum_of(a: Nodes, count: int, size: int = SIZE) -> Nodes:
@@ -114,80 +118,81 @@ def stack(rows: list[Nodes]) -> Nodes:
     """Laws side by side; those with fewer nodes are filled up with empty ones."""
     size = max(len(row.x) for row in rows)
     filled = [row if len(row.x) == size else Nodes(*_filled(*row, size)) for row in rows]
-    xp: Any = jnp if any(isinstance(leaf, Tracer) for row in rows for leaf in row) else np
+    xp: Any = jnp if any(traced(*row) for row in rows) else np
     return Nodes(*(xp.stack(arrays) for arrays in zip(*filled, strict=True)))
 
 
-def _combine(operation: Callable, a: Nodes, b: Nodes, size: int) -> Nodes:
-    if any(isinstance(leaf, Tracer) for leaf in (*a, *b)):
-        return _following(*_pairs(operation, a, b), size)
-    return as_numpy(_combined(operation, a, b, size))
+def _combine(operation: str, a: Nodes, b: Nodes, size: int) -> Nodes:
+    """Of all pairs of nodes."""
+    xp: Any = jnp if traced(*a, *b) else np
+    a, b = as_numpy((a, b))
+    return compress(getattr(xp, operation)(a.x[:, None], b.x[None]).ravel(), (a.w[:, None] * b.w[None]).ravel(), size)
 
 
-def _pairs(operation: Callable, a: Nodes, b: Nodes) -> tuple[Any, Any]:
-    return operation(a.x[:, None], b.x[None]).ravel(), (a.w[:, None] * b.w[None]).ravel()
-
-
-@partial(jax.jit, static_argnames=("operation", "size"))
-def _combined(operation: Callable, a: Nodes, b: Nodes, size: int) -> Nodes:
-    x, w = _pairs(operation, a, b)
-    return _gauss(*(_binned(x, w) if len(x) > 2 * BINS else (x, w)), size)[0]
-
-
-@jax.jit
-def leaving_one_out(x: Float[Array | np.ndarray, "R N"]) -> tuple[Array, Array]:
+def leaving_one_out(x: Float[np.ndarray, "R N"]) -> tuple[np.ndarray, np.ndarray]:
     """Of R equal parts of a sample, in bins: points and weights of all of them, then of all but each one, in rows."""
-    low, high = x.min(), x.max()
-    parts = jax.vmap(lambda part: _bins(part, jnp.full(len(part), 1 / x.size), low, high))(x)
-    rows = parts.sum(axis=0) - jnp.concatenate([jnp.zeros_like(parts[:1]), parts])
-    points, weights = jax.vmap(lambda bins: _points(bins, low, high))(rows)
+    low, high, weight = x.min(), x.max(), np.full(x.shape[1], 1 / x.size)
+    parts = np.stack([_bins(part, weight, low, high) for part in x])
+    rows = parts.sum(axis=0) - np.concatenate([np.zeros_like(parts[:1]), parts])
+    points, weights = (np.stack(arrays) for arrays in zip(*(_points(bins, low, high) for bins in rows), strict=True))
     return points, weights / weights.sum(axis=1, keepdims=True)
 
 
-@jax.jit
-def _binned(x: Array, w: Array) -> tuple[Array, Array]:
+def _binned(x: Any, w: Any) -> tuple[Any, Any]:
     """Two points a bin with the bin's mass, mean and variance."""
     low, high = x.min(), x.max()
     return _points(_bins(x, w, low, high), low, high)
 
 
-def _bins(x: Array, w: Array, low: Array, high: Array) -> Float[Array, "3 bins"]:
+def _bins(x: Any, w: Any, low: Any, high: Any) -> Float[Array | np.ndarray, "3 bins"]:
     """Mass and first two moments about their centres of equal bins between low and high."""
-    position = (x - low) / jnp.maximum(high - low, jnp.finfo(x.dtype).tiny) * BINS
-    index = jnp.clip(position.astype(int), 0, BINS - 1)
+    xp: Any = jnp if traced(x, w) else np
+    position = (x - low) / xp.maximum(high - low, np.finfo(x.dtype).tiny) * BINS
+    index = xp.clip(position.astype(int), 0, BINS - 1)
     within = position - index - 0.5
-    return jnp.stack([jax.ops.segment_sum(w * within**k, index, BINS) for k in range(3)])
+    length = {"length": BINS} if xp is jnp else {"minlength": BINS}
+    return xp.stack([xp.bincount(index, w * within**k, **length) for k in range(3)])
 
 
-def _points(bins: Float[Array, "3 bins"], low: Array, high: Array) -> tuple[Array, Array]:
+def _points(bins: Any, low: Any, high: Any) -> tuple[Any, Any]:
+    xp: Any = jnp if traced(bins) else np
     mass, first, second = bins
     full = mass > 1e-18 * mass.sum()  # less is rounding
-    safe = jnp.where(full, mass, 1)
-    mean = jnp.where(full, first, 0) / safe
-    sd = jnp.sqrt(jnp.maximum(jnp.where(full, second, 0) / safe - mean**2, 0))
-    centre = jnp.arange(BINS) + 0.5 + mean
-    points = low + (high - low) * jnp.concatenate([centre - sd, centre + sd]) / BINS
-    return points, jnp.tile(jnp.where(full, mass, 0), 2) / 2
+    safe = xp.where(full, mass, 1)
+    mean = xp.where(full, first, 0) / safe
+    sd = xp.sqrt(xp.maximum(xp.where(full, second, 0) / safe - mean**2, 0))
+    centre = xp.arange(BINS) + 0.5 + mean
+    points = low + (high - low) * xp.concatenate([centre - sd, centre + sd]) / BINS
+    return points, xp.tile(xp.where(full, mass, 0), 2) / 2
 
 
-def _lanczos(x: Array, w: Array, size: int) -> tuple[Array, Array, Array]:
+def _lanczos(x: Any, w: Any, size: int) -> tuple[Any, Any, Any]:
     """Recurrence coefficients of the orthonormal polynomials, fully orthogonalised; zero beyond the measure's own size."""
-    tiny = 1e-9  # of a measure with more points coefficients are a fraction of its spread
+    xp: Any = jnp if traced(x, w) else np
 
-    def step(j: Array, state: tuple) -> tuple:
-        Q, alpha, beta = state
+    def following(Q: Any, j: Any) -> tuple[Any, Any, Any]:
+        """The polynomial after the j-th, and its two coefficients."""
         q = Q[j]
-        a = q @ (x * q)
         rest = x * q
+        a = q @ rest
         for _ in range(2):
-            rest = rest - Q.T @ (Q @ rest)
-        b = jnp.linalg.norm(rest)
-        go_on = b > tiny
-        following = jnp.where(go_on, rest / jnp.where(go_on, b, 1), 0)
-        return Q.at[j + 1].set(following), alpha.at[j].set(a), beta.at[j].set(jnp.where(go_on, b, 0))
+            rest = rest - (Q @ rest) @ Q
+        b = xp.sqrt(rest @ rest)
+        go_on = b > 1e-9  # of a measure with more points coefficients are a fraction of its spread
+        return xp.where(go_on, rest / xp.where(go_on, b, 1), 0), a, xp.where(go_on, b, 0)
 
-    Q = jnp.zeros((size + 1, len(x)), x.dtype).at[0].set(jnp.sqrt(w))
-    Q, alpha, beta = jax.lax.fori_loop(0, size, step, (Q, jnp.zeros(size, x.dtype), jnp.zeros(size, x.dtype)))
+    def step(j: Any, state: tuple) -> tuple:
+        Q, alpha, beta = state
+        q, a, b = following(Q, j)
+        return Q.at[j + 1].set(q), alpha.at[j].set(a), beta.at[j].set(b)
+
+    Q, alpha, beta = xp.zeros((size + 1, len(x)), x.dtype), xp.zeros(size, x.dtype), xp.zeros(size, x.dtype)
+    if xp is jnp:
+        Q, alpha, beta = jax.lax.fori_loop(0, size, step, (Q.at[0].set(jnp.sqrt(w)), alpha, beta))
+    else:
+        Q[0] = np.sqrt(w)
+        for j in range(size):
+            Q[j + 1], alpha[j], beta[j] = following(Q[: j + 1], j)
     return alpha, beta[:-1], Q[:-1]
 
 

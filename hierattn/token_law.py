@@ -117,7 +117,7 @@ def _by_rules(law: Law, row: Row, root: Any, heads: list[Head], method: str, rul
         if method == "RQMC" and abstract:
             measures = [(jnp.concatenate(x), jnp.full(len(x) * len(x[0]), 1 / (len(x) * len(x[0]))))]
         elif method == "RQMC":
-            measures = list(zip(*mixtures.as_numpy(mixtures.leaving_one_out(np.stack(x))), strict=True))
+            measures = list(zip(*mixtures.leaving_one_out(np.stack(x)), strict=True))
             known = _known_law(row, head, n_H) if score_function == "softmax" else None
         for r, measure in enumerate(measures):
             coarser = r > 0 and method != "RQMC"

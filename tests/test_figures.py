@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -26,8 +27,15 @@ def test_every_script_has_a_picture_and_its_numbers(figures):
     for name, record in records.items():
         assert record["command"] == f"python analysis/{name}.py --quick"
         assert record["seed"] == 0
-        assert (out / f"{name}.pdf").read_bytes().startswith(b"%PDF")
         assert (out / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_figure_that_is_not_quick_is_a_pdf_too(figures, monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(ROOT / "analysis")
+    script, plotting = import_module("fig2a"), import_module("plotting")
+    plotting.main("fig2a", lambda quick: figures[0]["fig2a"], script.draw, ["--out", str(tmp_path)])
+    assert {path.name for path in tmp_path.iterdir()} == {"fig2a.json", "fig2a.pdf", "fig2a.png"}
+    assert (tmp_path / "fig2a.pdf").read_bytes().startswith(b"%PDF")
 
 
 def test_numbers_of_figure_1_are_the_known_ones(figures):
