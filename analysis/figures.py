@@ -58,7 +58,6 @@ def main() -> None:
     if unknown:
         parser.error(f"no such figure: {', '.join(sorted(unknown))} (there are {', '.join(NAMES)})")
     options = [*(["--out", chosen.out] if chosen.out else []), *["--quick"] * chosen.quick]
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a process has one core, on which threads would wait for each other
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(HERE / "figures" / "compiled"))
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
     if chosen.quick:  # most of a quick run is compilation

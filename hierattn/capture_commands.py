@@ -14,7 +14,11 @@ from hierattn.options import Force, Json, Seed, takes
 ModelName = StrEnum("ModelName", ["gpt2", "bert", "llama", "t5"])
 SIZE = {"layers": 2, "width": 256, "heads": 4, "tokens": 16}  # of a model that is built
 Script = Annotated[
-    str | None, typer.Argument(metavar="SCRIPT.py:FUNCTION", help="A function (of a seed) that returns (model, inputs).")
+    str | None,
+    typer.Argument(
+        metavar="SCRIPT.py:FUNCTION",
+        help="A function (of a seed) that returns (model, inputs); the first inputs serve all networks.",
+    ),
 ]
 
 

@@ -19,7 +19,8 @@ worker = os.environ.get("PYTEST_XDIST_WORKER")
 if worker and hasattr(os, "sched_setaffinity"):  # a core each: two programs whose threads share all cores wait for each other
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {cores[int(worker.removeprefix("gw")) % len(cores)]})
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1")  # halves compile times, which are most of the suite
+FLAGS = "--xla_backend_optimization_level=1 --xla_llvm_disable_expensive_passes=true"
+os.environ.setdefault("XLA_FLAGS", FLAGS)  # halves compile times, which are most of the suite
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # workers and the programs that tests start inherit it
     compiled = tempfile.mkdtemp(prefix="hierattn-compiled-")
     atexit.register(shutil.rmtree, compiled, ignore_errors=True)

@@ -57,7 +57,7 @@ def default(observations: Observations, layer: Architecture, sweeps: int = 3000)
     return report("hierattn, networkwise", draws, last - first, first - start)
 
 
-def plain(observations: Observations, layer: Architecture, number: int = 300) -> float:
+def plain(observations: Observations, layer: Architecture, number: int = 200) -> float:
     """NumPyro's NUTS over parameters and scores, from all outputs."""
     problem = pose(observations, layer, fitting.lookup(str(ROOT / "models" / "limit_law.py")), None)
     start, times = time.perf_counter(), []
