@@ -109,10 +109,9 @@ def _admitted(prior: Any, log_scale: Array, unit: Any, rng_key: Array) -> Array:
 
 
 def bounded(kick: Float[Array, "H r_q r network"]) -> Float[Array, "H r_q r network"]:
-    """A kick of at most LARGEST_KICK typical momenta.
+    """A kick of at most LARGEST_KICK typical momenta, so that trajectories pass walls and are not flung off them.
 
-    Where Sigma is nearly singular, outputs are all but impossible and gradients endless: trajectories are to pass such a wall,
-    not to be flung off it. Any function of the scores may serve as a force; the energies compared are the true ones.
+    Where Sigma is nearly singular gradients have no end. Any force will do: the energies compared are the true ones.
     """
     dim = kick[..., 0].size
     longest = LARGEST_KICK * dim**0.5
@@ -161,10 +160,9 @@ def move_centred(data: Data, prior: Prior, state: State, found: Terms, z: Array,
 
 
 def _scale(log_scale: Any, number: Any, squares: Any, normal: Any, log_uniform: Any, log_prior: Any) -> Any:
-    """Log of the scale of `number` Gaussians with this sum of squares.
+    """Log of the scale of `number` Gaussians with this sum of squares: g = squares / (2 scale^2) is Gamma times the prior.
 
-    g = squares / (2 scale^2) is a Gamma(number / 2) variable times the prior. Proposed by Wilson and Hilferty's cube of a
-    normal, which is almost that, and accepted as Metropolis and Hastings would.
+    Proposed by Wilson and Hilferty's cube of a normal, which is almost that, and accepted as Metropolis and Hastings would.
     """
     d = number / 2 - 1 / 3
     c = 1 / jnp.sqrt(9 * d)
@@ -254,11 +252,10 @@ def leaps_for(states: State) -> int:
 
 
 def run_chains(run_group: Callable, states: State, rng_keys: Array, compiled: bool) -> tuple[State, Draws]:
-    """`run` for all chains, GROUP of them at a time. Groups do not depend on the number of threads, so neither do the draws."""
+    """`run` for all chains, GROUP at a time, joined by NumPy, untraced. Draws do not depend on the number of threads."""
     groups = [slice(first, first + GROUP) for first in range(0, len(rng_keys), GROUP)]
 
     def of(group: slice) -> tuple[State, Draws]:
-        """As NumPy's arrays, which are cut and joined without JAX's tracing."""
         return jax.tree.map(np.asarray, run_group(jax.tree.map(lambda x: np.asarray(x)[group], states), rng_keys[group]))
 
     return jax.tree.map(lambda *x: np.concatenate(x), *in_threads(of, groups, compiled))
