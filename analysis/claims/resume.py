@@ -1,5 +1,6 @@
 """A fit killed at random and resumed ends with the draws of one that was not: 20 kills, by both sampling routes."""
 
+import math
 import random
 import signal
 import subprocess
@@ -13,10 +14,12 @@ import jax
 import numpy as np
 
 from hierattn import Architecture, Law
+from hierattn.inference import networkwise, nuts
 
 SEED = 0
 USES = tuple(f"hierattn/inference/{name}.py" for name in ("checkpoints", "networkwise", "nuts", "fitting", "likelihood"))
 HIERATTN = Path(sys.executable).parent / "hierattn"
+KILLS_OF_A_FIT = 4
 
 
 def write_outputs(path: Path) -> None:
@@ -33,38 +36,48 @@ def posterior(path: Path) -> dict[str, np.ndarray]:
         return {name: tree["posterior"][name].values for name in ("score_scale", "value_scale")}
 
 
-def killed(method: str, kills: int) -> dict:
-    """Kill fits at random times; a fit that ends, killed or not, is compared with one that was left alone."""
+def killed(method: str, warm_up: int, chunk: int, kills: int) -> dict:
+    """Fits killed at random chunks, some moments after they begin, KILLS_OF_A_FIT times each; then they may end."""
     chance = random.Random(SEED)
     with tempfile.TemporaryDirectory() as folder:
         data, out, whole = (Path(folder) / name for name in ("outputs.npz", "fit.nc", "whole.nc"))
         write_outputs(data)
         command, unfinished = [HIERATTN, "fit", data, "--method", method, "--seed", "1"], Path(f"{out}.resume")
-        start = time.perf_counter()
         subprocess.run([*command, "--out", whole], check=True, capture_output=True)
-        alone, chunks, same = time.perf_counter() - start, [], []
+        known, found, same = posterior(whole), [], []
+        total = warm_up + known["score_scale"].shape[1] // chunk
 
-        def go_on(seconds: float | None) -> bool:
-            """Begin a fit or resume it, and kill it after some time; did it end before?"""
+        def on_disk() -> int:
+            return len(list(unfinished.glob("draws_*.npz")))
+
+        def go_on(until: float) -> bool:
+            """Begin a fit or resume it, and kill it soon after so many chunks; did it end before?"""
             resume = ["--resume"] if (unfinished / "settings.json").exists() else []
             process = subprocess.Popen([*command, "--out", out, *resume], stdout=subprocess.DEVNULL)
-            try:
-                if process.wait(timeout=seconds):
-                    raise RuntimeError(f"hierattn fit ended with exit code {process.returncode}")
-            except subprocess.TimeoutExpired:
-                process.send_signal(signal.SIGKILL)
-                process.wait()
-                return False
+            while process.poll() is None:
+                if on_disk() >= until:
+                    time.sleep(chance.uniform(0, 0.2))
+                    process.send_signal(signal.SIGKILL)
+                    process.wait()
+                    return False
+                time.sleep(0.005)
+            if process.returncode:
+                raise RuntimeError(f"hierattn fit ended with exit code {process.returncode}")
             return True
 
-        while len(chunks) < kills or unfinished.exists():
-            if not go_on(chance.uniform(0.1, 0.9) * alone if len(chunks) < kills else None):
-                chunks.append(len(list(unfinished.glob("draws_*.npz"))))
-                continue
-            first, second = posterior(whole), posterior(out)
-            same.append(all(np.array_equal(first[name], second[name]) for name in first))
+        while len(found) < kills:
+            moments = [*sorted(chance.sample(range(total + 1), min(KILLS_OF_A_FIT, kills - len(found)))), math.inf]
+            while not go_on(moments.pop(0)):
+                found.append(on_disk())
+            same.append(all(np.array_equal(known[name], draws) for name, draws in posterior(out).items()))
             out.unlink()
-        return {"passed": all(same), "kills": len(chunks), "fits": len(same), "chunks_on_disk_at_kills": chunks}
+        numbers = {"kills": len(found), "fits": len(same), "chunks": total, "chunks_on_disk_at_kills": found}
+        return {"passed": all(same), **numbers}
 
 
-CASES = {f"{method}, {kills} kills": partial(killed, method, kills) for method, kills in (("networkwise", 14), ("nuts", 6))}
+CASES = {
+    "networkwise, 14 kills": partial(
+        killed, "networkwise", networkwise.WARM_UP, networkwise.RECORDS * networkwise.SIGMA_EVERY, 14
+    ),
+    "nuts, 6 kills": partial(killed, "nuts", nuts.WARM_UP, nuts.CHUNK, 6),
+}
