@@ -52,10 +52,10 @@ def _following(x: Any, w: Any, size: int) -> Nodes:
     total = weights.sum()
     velocity, gain = weights / total * (x - points), w - weights
     if len(x) > 2 * BINS:
-        found, basis = _gauss(*_binned(points, weights), size)
+        found, basis = _gauss_compiled(*_binned_compiled(points, weights), size)
         moved, gained = _projections((points - basis.centre) / basis.spread, (velocity, gain), basis)
     else:
-        found, basis = _gauss(points, weights, size)
+        found, basis = _gauss_compiled(points, weights, size)
         root = jnp.sqrt(jnp.where(weights > 0, weights / total, 1))
         moved, gained = jnp.stack([velocity / root, gain / root]) @ basis.on_points.T
     filled = jnp.abs(basis.vectors[0]) > 1e-12
@@ -196,6 +196,10 @@ def _lanczos(x: Any, w: Any, size: int) -> tuple[Any, Any, Any]:
     return alpha, beta[:-1], Q[:-1]
 
 
+_gauss_compiled, _binned_compiled = jax.jit(_gauss, static_argnames="size"), jax.jit(_binned)  # once for equal shapes
+
+
+@jax.jit
 def _projections(x: Array, measures: tuple[Array, ...], basis: Basis) -> Float[Array, "measure size"]:
     """Integrals of the polynomials over measures on other points x, by their recurrence."""
     on_x = jnp.stack(measures)

@@ -143,6 +143,17 @@ def test_derivatives_go_through_sums():
         np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.parametrize("points", [300, 2 * mixtures.BINS + 100])
+def test_gradients_of_equal_shapes_are_compiled_once(points, caplog):
+    """Also those that are taken outside of jit, whose operations JAX runs one by one."""
+    z, w = map(jnp.asarray, measure(points))
+    slope = jax.grad(lambda scale: jnp.sum(compress(scale * z, w).x))
+    slope(1.0)
+    with jax.log_compiles(), caplog.at_level("WARNING"):
+        slope(1.1)
+    assert "Finished XLA compilation" not in caplog.text
+
+
 def derivatives(law):
     """Value and gradient of an expectation over a law with three parameters."""
 
