@@ -5,7 +5,7 @@
 
 import matplotlib.pyplot as plt
 import numpy as np
-from plotting import GAUSS, LAW, SERIES, both_sides, main, plot_kl, trials
+from plotting import GAUSS, LAW, SERIES, both_sides, gaussian, main, plot_kl, trials
 
 from hierattn import Architecture, FiniteWidth, RandomInputs
 
@@ -28,14 +28,13 @@ def draw_densities(axes: plt.Axes, tail: plt.Axes, results: dict) -> None:
     """Densities, and their right tails on a logarithmic axis."""
     limit = results["limit"]
     y, sd = np.array(limit["y"]), np.sqrt(limit["variance"])
-    gauss = np.exp(-(y**2) / (2 * sd**2)) / (np.sqrt(2 * np.pi) * sd)
     for (n, run), style in zip(results["widths"].items(), SERIES, strict=False):
         axes.plot(*both_sides(run["y"], run["density"]), color=style["color"], ls=style["ls"], label=f"width {n}")
         tail.semilogy(run["y"], run["density"], color=style["color"], ls=style["ls"])
     axes.plot(*both_sides(y, limit["law"]), **LAW, zorder=0.5)
-    axes.plot(*both_sides(y, gauss), **GAUSS, zorder=0.6)
+    axes.plot(*both_sides(y, gaussian(y, sd)), **GAUSS, zorder=0.6)
     tail.semilogy(y, limit["law"], **LAW, zorder=0.5)
-    tail.semilogy(y, gauss, **GAUSS, zorder=0.6)
+    tail.semilogy(y, gaussian(y, sd), **GAUSS, zorder=0.6)
     axes.set(xlim=(-3.4 * sd, 3.4 * sd), ylim=(0, None), xlabel="output $y$", ylabel="density", title="density")
     tail.set(xlim=(0, 5.5 * sd), ylim=(1e-6, 3), xlabel="output $y$", title="its right tail")
     handles, labels = axes.get_legend_handles_labels()

@@ -1,21 +1,18 @@
 """The paper's Figure 2a: a score p_11 at width 256, divided by sqrt(n) and by n, against N(0, 1) (clip inputs)."""
 
-import jax
 import matplotlib.pyplot as plt
 import numpy as np
-from plotting import SEED, SERIES, main
-from scipy.stats import norm
+from plotting import SEED, SERIES, gaussian, main
 
-from hierattn import Architecture, FiniteWidth, RandomInputs
+from hierattn import Architecture, theorem
 
 WIDTH, NETWORKS = 256, 500_000
 
 
 def compute(quick: bool) -> dict:
-    """Histograms and moments of the scores under both scalings; one token has the scores of the first of many."""
+    """Histograms and moments of the scores under both scalings."""
     edges, found = np.linspace(-4.5, 4.5, 181), {}
-    law = FiniteWidth(Architecture(), RandomInputs(WIDTH, tokens=1))
-    scores = np.asarray(law.sample_scores(jax.random.key(SEED), NETWORKS // 10 if quick else NETWORKS), float).ravel()
+    scores, _ = theorem.scores_and_values(Architecture(), WIDTH, networks=NETWORKS // 10 if quick else NETWORKS, seed=SEED)
     for scaling, p in {"sqrt": scores, "linear": scores / np.sqrt(WIDTH)}.items():
         square = p**2
         found[scaling] = {
@@ -41,7 +38,7 @@ def draw(results: dict) -> plt.Figure:
         density = results["scores"][scaling]["density"]
         axes.stairs(density, edges, fill=True, color=style["color"], alpha=0.45, label=f"scores {label}", lw=0)
         axes.stairs(density, edges, color=style["color"], lw=0.8)
-    axes.plot(edges, norm.pdf(edges), color="black", lw=2, label="$N(0, 1)$")
+    axes.plot(edges, gaussian(edges), color="black", lw=2, label="$N(0, 1)$")
     axes.annotate(
         "vanishing: height\ngoes to infinity with $n$", (0.1, 0.62), (1.2, 0.55), fontsize=8.5, arrowprops={"arrowstyle": "-"}
     )

@@ -8,8 +8,7 @@ import jax
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.patches import Circle, FancyArrowPatch, FancyBboxPatch
-from plotting import main
-from scipy.stats import norm
+from plotting import gaussian, main
 
 from hierattn import Architecture, Law, kernels
 
@@ -57,7 +56,7 @@ def compute(quick: bool) -> dict:
         "y": y.tolist(),
         "widths": np.sqrt(np.quantile(v, [0.005, 0.1, 0.4, 0.7, 0.97])).tolist(),
         "law": marginal.pdf(y).tolist(),
-        "gauss": norm.pdf(y, scale=np.sqrt(marginal.variance)).tolist(),
+        "gauss": gaussian(y, np.sqrt(marginal.variance)).tolist(),
     }
 
 
@@ -67,7 +66,7 @@ def draw(results: dict) -> plt.Figure:
     figure, (graph, given, marginal) = plt.subplots(1, 3, figsize=(12.5, 3.7), width_ratios=[1.5, 1, 1])
     draw_graph(graph)
     for width, shade in zip(results["widths"], np.linspace(0.75, 0.15, 5), strict=True):
-        given.plot(y, norm.pdf(y, scale=width), color=str(shade), lw=1.6)
+        given.plot(y, gaussian(y, width), color=str(shade), lw=1.6)
     given.set(title="five networks: $y$ given $p$ is Gaussian", xlabel="output $y$", ylabel="density")
     given.set(xlim=(-3.2, 3.2), ylim=(0, None))
     marginal.semilogy(y, results["law"], color=LAW, lw=2.2, label="the law")

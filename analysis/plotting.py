@@ -43,6 +43,14 @@ STYLE = {
     "figure.dpi": 160,
     "svg.hashsalt": "hierattn",
 }
+QUICK = {  # margins that fit everywhere, more or less, instead of a layout that takes as long as the drawing
+    "figure.constrained_layout.use": False,
+    "figure.subplot.left": 0.06,
+    "figure.subplot.right": 0.98,
+    "figure.subplot.bottom": 0.16,
+    "figure.subplot.top": 0.88,
+    "figure.subplot.wspace": 0.3,
+}
 
 
 def trials(law: FiniteWidth, limit: Marginal, samples: int, count: int = 10) -> dict:
@@ -80,6 +88,11 @@ def against(finite: Marginal, limit: Marginal) -> dict:
     }
 
 
+def gaussian(y: np.ndarray, sd: float = 1.0) -> np.ndarray:
+    """The density of N(0, sd^2)."""
+    return np.exp(-(y**2) / (2 * sd**2)) / (np.sqrt(2 * np.pi) * sd)
+
+
 def both_sides(y: list, density: list) -> tuple[np.ndarray, np.ndarray]:
     """An even function known for y >= 0, on both sides."""
     return np.concatenate([-np.array(y)[:0:-1], y]), np.concatenate([np.array(density)[:0:-1], density])
@@ -108,7 +121,7 @@ def main(name: str, compute, draw, arguments: list[str] | None = None) -> None:
     record = {**provenance(SEED, command=command), "seconds": round(time.perf_counter() - start, 1), **results}
     with whole_file(options.out / f"{name}.json", force=True) as temporary:
         temporary.write_text(json.dumps(record, indent=1) + "\n")
-    with mpl.rc_context(STYLE):
+    with mpl.rc_context(STYLE | QUICK if options.quick else STYLE):
         figure = draw(results)
         figure.savefig(options.out / f"{name}.png", metadata={"Software": None}, dpi=60 if options.quick else "figure")
         if not options.quick:

@@ -16,7 +16,7 @@ WIDTHS, NETWORKS, PAIRS = (16, 64, 256, 1024), 5_000, 100_000
 def compute(quick: bool) -> dict:
     """Distances, dependence and quantiles of all widths."""
     layer, shares, found = Architecture(heads=2), np.linspace(0.005, 0.995, 100), {}
-    networks, pairs = (300, 2**16) if quick else (NETWORKS, PAIRS)
+    networks, pairs = (2**13, 2**16) if quick else (NETWORKS, PAIRS)
     limit = FiniteWidth(layer, RandomInputs(1)).limit
     limits = [theorem.limit_averages(limit, networks, SEED + 1 + i) for i in range(4)]
     for n in WIDTHS[:1] if quick else WIDTHS:

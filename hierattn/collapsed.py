@@ -98,7 +98,7 @@ def gram_recipe(inputs: RandomInputs, sizes: tuple[int, ...], networks: int) -> 
         ranks = tuple(min(size, n) for size in sizes)
         return Recipe(_linear_factors, (sizes, ranks, n - max(ranks) >= 1), (float(n),))
     block = min(n, BLOCK)
-    return Recipe(_streamed_factors, (inputs.phi, sizes, block), (n,))
+    return Recipe(_streamed_factors, (inputs.phi, sizes, block, n >= 2), (n,))
 
 
 def _linear_factors(rng_key: Array, networks: int, sizes: tuple, ranks: tuple, two: bool, n: Any) -> tuple[Array, ...]:
@@ -112,14 +112,16 @@ def _linear_factors(rng_key: Array, networks: int, sizes: tuple, ranks: tuple, t
     return tuple(root_r / n * assemble(*parts) for parts in zip(diagonals, below, sizes, strict=True))
 
 
-def _streamed_factors(rng_key: Array, networks: int, phi: Any, sizes: tuple, block: int, n: Any) -> tuple[Array, ...]:
+def _streamed_factors(
+    rng_key: Array, networks: int, phi: Any, sizes: tuple, block: int, two: bool, n: Any
+) -> tuple[Array, ...]:
     """Factors of X X' / n from the columns of X, a block of them at a time."""
     key_r, key_X = jax.random.split(rng_key)
     tokens, dtype = sum(sizes), jnp.zeros(()).dtype
-    root_r = jnp.sqrt(chi_square(key_r, jnp.asarray(n, dtype), (networks,)) / n)
+    root_r = jnp.sqrt(chi_square(key_r, jnp.asarray(n, dtype), (networks,), two) / n)
 
     def add_block(i: Any, G: Array) -> Array:
-        xi = jax.random.normal(jax.random.fold_in(key_X, i), (block, tokens, networks), dtype)  # networks are a long axis
+        xi = normals(jax.random.fold_in(key_X, i), (block, tokens, networks), dtype)
         x = jax.lax.optimization_barrier(phi(root_r * xi))  # once, not for every product
         x = jnp.where((i * block + jnp.arange(block) < n)[:, None, None], x, 0)
         return G + one_token.total(x[:, :, None] * x[:, None])

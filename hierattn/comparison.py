@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from scipy import stats
 from scipy.special import gammainc, gammaln, ndtri
 
 from hierattn.architecture import Architecture
@@ -20,7 +19,6 @@ from hierattn.inputs import RandomInputs
 from hierattn.law import Law
 from hierattn.marginal import Marginal, from_draws, jackknife_error
 from hierattn.mixtures import Nodes
-from hierattn.two_level import projection_p_values
 
 TAILS = {"99": 0.01, "999": 1e-3, "9999": 1e-4}
 REACH, POINTS = 14.0, 1401  # standard deviations, and points on the way, of integrals over y > 0
@@ -156,6 +154,10 @@ def compare_outputs(outputs: Any, law: Law, token: int = 0, seed: int = 0) -> di
     scale_p_value       the same for the networks' mean squares, which only shared scores spread as the law says
     projection_p_value  two-sample tests of random combinations of tokens against draws of the law, Bonferroni
     """
+    from scipy import stats  # as in rqmc
+
+    from hierattn.two_level import projection_p_values
+
     y = np.asarray(outputs, float)
     if y.ndim != 3 or 0 in y.shape or y.shape[1] != law.shape[0]:
         raise unusable("outputs", f"shape (network, {law.shape[0]} tokens, coordinate)", np.shape(outputs))

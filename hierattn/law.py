@@ -183,8 +183,8 @@ class Law(sampling.Sampled):
         """The recipe for conditional variances of one token that sees these keys."""
         from hierattn import one_token  # builds on this file
 
-        L_q, L_k = (jnp.asarray(L, self.dtype) for L in (self.L_q[token], self.L_k[keys]))
-        return one_token.given_factors(heads, jnp.sum(L_q**2), L_k[..., None], self.layer.score_function == "identity")
+        L_q, L_k = self.L_q[token].astype(self.dtype), self.L_k[keys].astype(self.dtype)
+        return one_token.given_factors(heads, (L_q**2).sum(), L_k[..., None], self.layer.score_function == "identity")
 
     def sample_given(self, rng_key: Array, p: Any, coordinates: int = 1) -> Float[Array, "network q coordinate"]:
         """Outputs of networks whose scores p (network, head, query, key) are given; with `sample_scores`, `sample` itself."""

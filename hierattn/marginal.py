@@ -148,8 +148,13 @@ class Marginal(NamedTuple):
             return float(self.error("pdf", y).max() / self.pdf(0.0))
 
     def _evaluate(self, function: Callable, at: Any) -> Any:
-        """A function of one row of nodes, for every row."""
-        return mixtures.as_numpy(_for_every_row(function, self.nodes, None if at is None else _as_float(at)))
+        """A function by every row of nodes: compiled where JAX traces or there is much to do, or else by NumPy."""
+        at = at if at is None or mixtures.traced(at) else np.asarray(at, float)
+        rows = Nodes(*(a.reshape(len(a), *[1] * np.ndim(at), -1) for a in mixtures.as_numpy(self.nodes)))
+        if mixtures.traced(*rows, at) or rows.x.size * np.size(at) > mixtures.LARGE:
+            return mixtures.as_numpy(_compiled(function, rows, at))
+        with np.errstate(over="ignore"):  # densities far out are zero
+            return function(rows, at)
 
 
 def jackknife_error(rows: Any) -> Any:
@@ -157,13 +162,9 @@ def jackknife_error(rows: Any) -> Any:
     return rows.std(axis=0, ddof=1) * (len(rows) - 1) * len(rows) ** -0.5
 
 
-def _as_float(at: Any) -> Any:
-    return jnp.asarray(at, float) if isinstance(at, jax.Array) else np.asarray(at, float)
-
-
 @partial(jax.jit, static_argnums=0)
-def _for_every_row(function: Callable, nodes: Nodes, at: Any) -> Array:
-    return jax.vmap(lambda x, w: function(Nodes(x, w), at))(*nodes)
+def _compiled(function: Callable, nodes: Nodes, at: Any) -> Array:
+    return function(nodes, None if at is None else at.astype(float))
 
 
 @in_float64

@@ -18,6 +18,7 @@ from jaxtyping import Array, Float
 SIZE = 40  # nodes kept
 SMALLER = 20  # nodes of a rule that tells the error of another
 BINS = 2**10  # of a measure before Lanczos's iteration
+LARGE = 2**18  # numbers for whose functions it pays to compile
 
 
 class Nodes(NamedTuple):

@@ -19,6 +19,7 @@ from jaxtyping import Array, Float
 from hierattn.architecture import Architecture, rotate
 from hierattn.errors import UnsafeInputError, as_array, check_counts, check_key, unusable
 from hierattn.inputs import RandomInputs
+from hierattn.random_numbers import normals
 
 CEILING = 2**28  # bytes of weights held at once
 COPIES = 3  # of a weight matrix while it is made
@@ -99,7 +100,7 @@ def draw_inputs(rng_key: Array, inputs: RandomInputs) -> tuple[Float[Array, "q n
     """X of the queries and of the keys for one network, each token through its own n x n matrix."""
     n, tokens = inputs.width, inputs.tokens + (inputs.queries or 0)
     key_h, key_W = jax.random.split(rng_key)
-    h = jax.random.normal(key_h, (n,))
+    h = normals(key_h, (n,))
     X = inputs.phi(jax.lax.map(lambda key: weights(key, 1.0, n, n).T @ h, jax.random.split(key_W, tokens)))
     return (X, X) if inputs.queries is None else (X[: inputs.queries], X[inputs.queries :])
 
@@ -148,8 +149,7 @@ def draw_layer(
 
 def weights(rng_key: Array, sigma: Any, fan_in: int, fan_out: int) -> Float[Array, "{fan_in} {fan_out}"]:
     """A weight matrix with entries N(0, sigma^2 / fan_in)."""
-    entries = jax.random.normal(rng_key, (fan_in * fan_out,))  # in one axis, where JAX is quickest
-    return sigma * fan_in**-0.5 * entries.reshape(fan_in, fan_out)
+    return sigma * fan_in**-0.5 * normals(rng_key, (fan_in, fan_out))
 
 
 def _turned(layer: Architecture, x: Float[Array, "s n_H"]) -> Float[Array, "s n_H"]:

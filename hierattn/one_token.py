@@ -18,6 +18,7 @@ from jaxtyping import Array, Float
 
 from hierattn.architecture import Architecture
 from hierattn.errors import unusable
+from hierattn.mixtures import as_numpy
 from hierattn.random_numbers import normals
 from hierattn.sampling import Recipe, Sampled, check_draws, draw_networks, power_of_two
 from hierattn.wishart import assemble, chi_square, entries_below, factor_last
@@ -27,7 +28,7 @@ CHUNKS = 64  # drawn in one call
 FEW = 8  # terms of a sum
 
 
-def stream(law: Sampled, rng_key: Array, networks: int, token: int = 0) -> Iterator[Float[Array, " network"]]:
+def stream(law: Sampled, rng_key: Array, networks: int, token: int = 0) -> Iterator[Float[Array | np.ndarray, " network"]]:
     """V of all networks in order, some chunks at a time. The first networks are the same however many are asked for."""
     check_draws(law.dtype, rng_key, 0, networks=networks)
     keys = seen_keys(law, token)
@@ -38,8 +39,7 @@ def stream(law: Sampled, rng_key: Array, networks: int, token: int = 0) -> Itera
     recipe = law.variances_of(token, keys, heads_of(law, token, keys), chunk)
     for first in range(0, networks, CHUNKS * chunk):
         wanted = min(networks - first, CHUNKS * chunk)
-        v = draw_chunks(*recipe, rng_key, first // chunk, -(-wanted // chunk), (CHUNKS, chunk))
-        yield v if len(v) == wanted else v[:wanted]
+        yield as_numpy(draw_chunks(*recipe, rng_key, first // chunk, -(-wanted // chunk), (CHUNKS, chunk)))[:wanted]
 
 
 @partial(jax.jit, static_argnames=("draw", "fixed", "shape"))
@@ -89,8 +89,8 @@ class Heads(NamedTuple):
 def heads_of(law: Sampled, token: int, keys: np.ndarray) -> Heads:
     """The heads of a law, numbers only: other widths and dimensions of a head need no other compiled code."""
     layer = law.layer
-    numbers = layer.score_scale * layer.score_factor, layer.value_scale, bias_row(law, token, keys)
-    q, o, bias = (jnp.asarray(x, law.dtype) for x in numbers)
+    numbers: Any = layer.score_scale * layer.score_factor, layer.value_scale, bias_row(law, token, keys)
+    q, o, bias = (x.astype(law.dtype) for x in numbers)
     return Heads(q, o, bias, None if layer.head_dim is None else float(layer.head_dim))
 
 

@@ -80,12 +80,12 @@ class Sampled:
     def sample_scores(self, rng_key: Array, networks: int) -> Float[Array, "network H q k"]:
         """Scores (network, head, query, key): those behind `sample` with the same key."""
         check_draws(self.dtype, rng_key, self.layer.heads * math.prod(self.shape), networks=networks)
-        return jnp.concatenate([p for _, _, p in _chunks(self, rng_key, networks)])[:networks]
+        return jnp.concatenate([chunk.p for chunk in _chunks(self, rng_key, networks)])[:networks]
 
     def sample_Sigma(self, rng_key: Array, networks: int) -> Float[Array, "network q q"]:
         """Conditional covariances Sigma (network, token, token): those behind `sample` with the same key."""
         check_draws(self.dtype, rng_key, self.shape[0] ** 2, networks=networks)
-        factors = (draw_factors(law, rng_key, c, p) for c, law, p in _chunks(self, rng_key, networks))
+        factors = (draw_factors(chunk.law, chunk.keys.values, chunk.p) for chunk in _chunks(self, rng_key, networks))
         return jnp.concatenate([F @ F.mT for F in factors])[:networks]
 
     def sample_variances(self, rng_key: Array, networks: int, token: int = 0) -> Float[Array, " network"]:
@@ -106,46 +106,67 @@ def draw_networks(
     law: Sampled, rng_key: Array, number: int, coordinates: int = 1, given: Array | None = None
 ) -> Iterator[Networks]:
     """All networks in order, a part at a time; with the given scores if there are any."""
-    for c, law_c, p in _chunks(law, rng_key, number, given):
-        F, start = draw_factors(law_c, rng_key, c, p), c * len(p)
+    for start, keys, law_c, p in _chunks(law, rng_key, number, given):
+        F = draw_factors(law_c, keys.values, p)
         part = min(len(p), power_of_two(PART // (law.layer.heads * law.shape[1] * coordinates)))
         for first in range(start, min(start + len(p), number), part):
-            drawn = draw_outputs(rng_key, c, p, F, (first - start) // part, part, coordinates)
+            drawn = draw_outputs(keys.outputs, p, F, (first - start) // part, part, coordinates)
             yield drawn if number - first >= part else jax.tree.map(lambda x: x[: number - first], drawn)  # noqa: B023
 
 
-def _chunks(law: Sampled, rng_key: Array, number: int, given: Array | None = None) -> Iterator[tuple[int, "Law", Array]]:
-    """Chunks of networks: their number, their law given its inputs, their scores."""
+class Keys(NamedTuple):
+    """A chunk's keys."""
+
+    scores: Array
+    values: Array
+    outputs: Array
+    inputs: Array
+
+
+class Chunk(NamedTuple):
+    """Networks drawn at once: the number of those before, keys, their law given its inputs, their scores."""
+
+    start: int
+    keys: Keys
+    law: "Law"
+    p: Float[Array, "network H q k"]
+
+
+def _chunks(law: Sampled, rng_key: Array, number: int, given: Array | None = None) -> Iterator[Chunk]:
+    """All chunks in order; with the given scores if there are any."""
     waves = 1 if law.layer.rotary is None else 2 * law.layer.rotary.shape[0]
     chunk = power_of_two(CHUNK // (law.layer.heads * law.shape[0] * law.shape[1] * waves))
     for c in range(-(-number // chunk)):
-        law_c = law.with_inputs(key_of(rng_key, c, 3), chunk)
-        yield c, law_c, draw_scores(law_c, rng_key, c, chunk) if given is None else _chunk_of(given, c, chunk)
+        keys = keys_of(rng_key, c)
+        law_c = law.with_inputs(keys.inputs, chunk)
+        p = draw_scores(law_c, keys.scores, chunk) if given is None else _chunk_of(given, c, chunk)
+        yield Chunk(c * chunk, keys, law_c, p)
 
 
-@partial(jax.jit, static_argnames=("chunk",))
-def draw_scores(law: "Law", rng_key: Array, c: Any, chunk: int) -> Float[Array, "network H q k"]:
-    """Scores of the networks of chunk c."""
-    return law.scores_from(*law.sample_base(key_of(rng_key, c, 0), chunk))
+@partial(jax.jit, static_argnames=("networks",))
+def draw_scores(law: "Law", rng_key: Array, networks: int) -> Float[Array, "network H q k"]:
+    """Scores of some networks."""
+    return law.scores_from(*law.sample_base(rng_key, networks))
 
 
 @jax.jit
-def draw_factors(law: "Law", rng_key: Array, c: Any, p: Array) -> Float[Array, "network q Hr"]:
-    """Factors of Sigma for the networks of chunk c, whose scores are p."""
-    return law.factor(p, law.sample_values(key_of(rng_key, c, 1), len(p)))
+def draw_factors(law: "Law", rng_key: Array, p: Array) -> Float[Array, "network q Hr"]:
+    """Factors of Sigma for networks whose scores are p."""
+    return law.factor(p, law.sample_values(rng_key, len(p)))
 
 
 @partial(jax.jit, static_argnames=("part", "coordinates"))
-def draw_outputs(rng_key: Array, c: Any, p: Array, F: Array, j: Any, part: int, coordinates: int) -> Networks:
-    """Part j of chunk c, with its outputs."""
+def draw_outputs(rng_key: Array, p: Array, F: Array, j: Any, part: int, coordinates: int) -> Networks:
+    """Part j of a chunk, with its outputs."""
     p, F = (jax.lax.dynamic_slice_in_dim(x, j * part, part) for x in (p, F))
-    key = jax.random.fold_in(key_of(rng_key, c, 2), j)
+    key = jax.random.fold_in(rng_key, j)
     return Networks(p, F, F @ normals(key, (part, F.shape[-1], coordinates), F.dtype))
 
 
-def key_of(rng_key: Array, c: Any, purpose: int) -> Array:
-    """A chunk's key for scores (0), values (1), outputs (2) or inputs (3)."""
-    return jax.random.split(jax.random.fold_in(rng_key, c), 4)[purpose]
+@jax.jit
+def keys_of(rng_key: Array, c: Any) -> Keys:
+    """The keys of chunk c: made once, so that what is drawn with them is sooner compiled."""
+    return Keys(*jax.random.split(jax.random.fold_in(rng_key, c), 4))
 
 
 def _chunk_of(given: Array, c: int, chunk: int) -> Array:

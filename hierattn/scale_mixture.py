@@ -1,91 +1,116 @@
-"""Functions of y ~ N(0, v) for a law of v as nodes: density, tails, quantiles, moments. Of one law; vmap for several."""
+"""Functions of y ~ N(0, v) for a law of v as nodes: density, tails, quantiles, moments.
+
+Nodes are on the last axis, their other axes are those of y, or laws beside each other. By NumPy, or by JAX where something is
+traced (`mixtures.traced`).
+"""
 
 import math
 from collections.abc import Callable
+from functools import reduce
+from types import ModuleType
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import gammaln, log_ndtr, logsumexp, ndtr, ndtri
-from jaxtyping import Array
+import jax.scipy.special
+import numpy as np
+import scipy.special
 
-from hierattn.mixtures import Nodes
+from hierattn.mixtures import Nodes, traced
+
+HALVINGS = 50  # of an interval that holds a quantile
 
 
-def _log_terms(nodes: Nodes, y: Array) -> tuple[Array, Array]:
+def _libraries(nodes: Nodes, y: Any) -> tuple[Any, ModuleType]:
+    """Arrays and special functions."""
+    return (jnp, jax.scipy.special) if traced(*nodes, y) else (np, scipy.special)
+
+
+def _log_terms(nodes: Nodes, y: Any) -> tuple[Any, Any]:
     """Standardised |y|-sided arguments y / sqrt(v) and log weights, nodes on the last axis; empty nodes weigh nothing."""
-    log_w = jnp.where(nodes.w > 0, jnp.log(jnp.where(nodes.w > 0, nodes.w, 1)), -jnp.inf)
-    return y[..., None] * jnp.exp(-nodes.x / 2), log_w
+    xp, _ = _libraries(nodes, y)
+    log_w = xp.where(nodes.w > 0, xp.log(xp.where(nodes.w > 0, nodes.w, 1)), -xp.inf)
+    return y[..., None] * xp.exp(-nodes.x / 2), log_w
 
 
-def logpdf(nodes: Nodes, y: Array) -> Array:
+def logpdf(nodes: Nodes, y: Any) -> Any:
     """Logarithm of the density."""
     z, log_w = _log_terms(nodes, y)
-    return logsumexp(log_w - (z**2 + nodes.x + math.log(2 * math.pi)) / 2, axis=-1)
+    return _libraries(nodes, y)[1].logsumexp(log_w - (z**2 + nodes.x + math.log(2 * math.pi)) / 2, axis=-1)
 
 
-def pdf(nodes: Nodes, y: Array) -> Array:
+def pdf(nodes: Nodes, y: Any) -> Any:
     """Density."""
-    return jnp.exp(logpdf(nodes, y))
+    xp, _ = _libraries(nodes, y)
+    return xp.exp(logpdf(nodes, y))
 
 
-def cdf(nodes: Nodes, y: Array) -> Array:
+def cdf(nodes: Nodes, y: Any) -> Any:
     """Distribution function."""
     return sf(nodes, -y)
 
 
-def sf(nodes: Nodes, y: Array) -> Array:
+def sf(nodes: Nodes, y: Any) -> Any:
     """P(y > a value)."""
-    return jnp.sum(nodes.w * ndtr(-_log_terms(nodes, y)[0]), axis=-1)
+    _, special = _libraries(nodes, y)
+    return (nodes.w * special.ndtr(-_log_terms(nodes, y)[0])).sum(axis=-1)
 
 
-def logsf(nodes: Nodes, y: Array) -> Array:
+def logsf(nodes: Nodes, y: Any) -> Any:
     """Logarithm of P(y > a value), far into the tail."""
     z, log_w = _log_terms(nodes, y)
-    return logsumexp(log_w + log_ndtr(-z), axis=-1)
+    _, special = _libraries(nodes, y)
+    return special.logsumexp(log_w + special.log_ndtr(-z), axis=-1)
 
 
-def ppf(nodes: Nodes, q: Array) -> Array:
+def ppf(nodes: Nodes, q: Any) -> Any:
     """Quantile."""
-    return jnp.where(q < 0.5, -1, 1) * _isf_of_tail(nodes, jnp.minimum(q, 1 - q))
+    xp, _ = _libraries(nodes, q)
+    return xp.where(q < 0.5, -1, 1) * _isf_of_tail(nodes, xp.minimum(q, 1 - q))
 
 
-def isf(nodes: Nodes, p: Array) -> Array:
+def isf(nodes: Nodes, p: Any) -> Any:
     """Value exceeded with a probability."""
-    return jnp.where(p > 0.5, -1, 1) * _isf_of_tail(nodes, jnp.minimum(p, 1 - p))
+    xp, _ = _libraries(nodes, p)
+    return xp.where(p > 0.5, -1, 1) * _isf_of_tail(nodes, xp.minimum(p, 1 - p))
 
 
-def _isf_of_tail(nodes: Nodes, p: Array) -> Array:
+def _isf_of_tail(nodes: Nodes, p: Any) -> Any:
     """For p <= 1/2: bisection between the quantiles of the narrowest and the widest Gaussian, then one step of Newton's
     method, which makes it differentiable.
     """
-    still = jax.lax.stop_gradient(nodes)
-    log_p = jnp.log(jax.lax.stop_gradient(p))
-    widths = jnp.where(still.w > 0, still.x, jnp.nan)
-    low, high = (-ndtri(jax.lax.stop_gradient(p)) * jnp.exp(x / 2) for x in (jnp.nanmin(widths), jnp.nanmax(widths)))
+    xp, special = _libraries(nodes, p)
+    still, still_p = (nodes, p) if xp is np else jax.lax.stop_gradient((nodes, p))
+    widths, log_p = xp.where(still.w > 0, still.x, xp.nan), xp.log(still_p)
+    ends = tuple(-special.ndtri(still_p) * xp.exp(f(widths, axis=-1) / 2) for f in (xp.nanmin, xp.nanmax))
 
-    def halve(_: Array, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+    def halve(_: Any, ends: tuple) -> tuple:
         low, high = ends
         middle = (low + high) / 2
         beyond = logsf(still, middle) > log_p
-        return jnp.where(beyond, middle, low), jnp.where(beyond, high, middle)
+        return xp.where(beyond, middle, low), xp.where(beyond, high, middle)
 
-    low, high = jax.lax.fori_loop(0, 50, halve, (low, high))
+    if xp is jnp:
+        low, high = jax.lax.fori_loop(0, HALVINGS, halve, ends)
+    else:
+        low, high = reduce(lambda ends, i: halve(i, ends), range(HALVINGS), ends)
     y = (low + high) / 2
-    slope = -jnp.exp(logpdf(still, y) - logsf(still, y))
-    return y - (logsf(nodes, y) - jnp.log(p)) / slope
+    slope = -xp.exp(logpdf(still, y) - logsf(still, y))
+    return y - (logsf(nodes, y) - xp.log(p)) / slope
 
 
-def moment(nodes: Nodes, k: Array) -> Array:
+def moment(nodes: Nodes, k: Any) -> Any:
     """E[y^k]."""
-    odd_numbers = jnp.exp(gammaln(k + 1) - gammaln(k / 2 + 1)) * 2 ** (-k / 2)  # (k - 1)!!
-    return jnp.where(k % 2, 0, odd_numbers * jnp.sum(nodes.w * jnp.exp(k / 2 * nodes.x)))
+    xp, special = _libraries(nodes, k)
+    odd_numbers = xp.exp(special.gammaln(k + 1) - special.gammaln(k / 2 + 1)) * 2 ** (-k / 2)  # (k - 1)!!
+    return xp.where(k % 2, 0, odd_numbers * (nodes.w * xp.exp(k / 2 * nodes.x)).sum(axis=-1))
 
 
-def excess_kurtosis(nodes: Nodes, _: None) -> Array:
+def excess_kurtosis(nodes: Nodes, _: None) -> Any:
     """3 Var(v) / E[v]^2."""
-    v = jnp.exp(nodes.x)
-    mean = jnp.sum(nodes.w * v)
-    return 3 * jnp.sum(nodes.w * (v / mean - 1) ** 2)
+    v = _libraries(nodes, None)[0].exp(nodes.x)
+    mean = (nodes.w * v).sum(axis=-1, keepdims=True)
+    return 3 * (nodes.w * (v / mean - 1) ** 2).sum(axis=-1)
 
 
 FUNCTIONS: dict[str, Callable] = {

@@ -14,14 +14,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 from scipy.special import ndtr
-from scipy.stats import wasserstein_distance
 
 from hierattn.architecture import Architecture
-from hierattn.collapsed import FiniteWidth, gram_factors
+from hierattn.collapsed import FiniteWidth, gram_recipe
 from hierattn.inputs import RandomInputs
 from hierattn.law import Law
 from hierattn.random_numbers import normals
+from hierattn.sampling import Recipe, follow
 from hierattn.wishart import chi_square
+
+CHUNK = 2**16  # networks drawn at once
 
 
 class Psi(NamedTuple):
@@ -60,6 +62,8 @@ def distances(finite: dict[str, np.ndarray], limits: list[dict[str, np.ndarray]]
 
     The floor is the mean distance between two of the samples.
     """
+    from scipy.stats import wasserstein_distance  # as in rqmc
+
     found = {}
     for name, values in finite.items():
         sd = limits[0][name].std()
@@ -77,24 +81,33 @@ def dependence(
     Zero in the limit, where scores and values are independent; at finite width both know the inputs' Gram matrix. Given that,
     and the value matrix, v~ is Gaussian: its square is replaced by its conditional mean.
     """
-    n_H, inputs, chunk = float(layer.head_dim or width), RandomInputs(width, 1, activation), 2**16
-    q, o = (float(x[0]) for x in (layer.score_scale * layer.at_width(width).score_factor, layer.value_scale))
-    parts = []
-    for c in range(-(-networks // chunk)):
-        key_G, key_heads = jax.random.split(jax.random.fold_in(jax.random.key(seed), c))
-        G_11 = jnp.sum(gram_factors(key_G, inputs, (1,), chunk)[0] ** 2, axis=(0, 1))
-        parts.append(score_and_value(key_heads, G_11, n_H))
-    scores, values = (np.concatenate(x).astype(float)[:networks] for x in zip(*parts, strict=True))
-    scores, values = q * scores, o**2 * values
+    scores, values = scores_and_values(layer, width, activation, networks, seed)
     square, value = scores**2 - (scores**2).mean(), values - values.mean()
     scale = np.sqrt(square.var() * (2 * (values**2).mean() + values.var()))  # Var(v~^2) = 2 E[value^2] + Var(value)
     products = square * value / scale
     return float(products.mean()), float(products.std() / np.sqrt(networks))
 
 
-@jax.jit
-def score_and_value(rng_key: Array, G_11: Float[Array, " network"], n_H: Any) -> tuple[Array, Array]:
-    """Score p_11 and conditional variance of v~^1 of one head at scales 1, given the token's norm (THEORY section 5)."""
-    key_z, key_c = jax.random.split(rng_key)
-    c = chi_square(key_c, jnp.asarray(n_H, G_11.dtype), (2, *G_11.shape)) / n_H
+def scores_and_values(
+    layer: Architecture, width: int, activation: Any = "clip", networks: int = 200_000, seed: int = 0
+) -> tuple[Float[np.ndarray, " network"], Float[np.ndarray, " network"]]:
+    """Scores p_11 of the first head, and conditional variances of its v~^1 given the inputs and the value matrix."""
+    gram = gram_recipe(RandomInputs(width, 1, activation), (1,), CHUNK)
+    n_H = float(layer.head_dim or width)
+    recipe = Recipe(_score_and_value, (gram.draw, gram.fixed, n_H >= 2), (n_H, *gram.numbers))
+    keys = (jax.random.fold_in(jax.random.key(seed), c) for c in range(-(-networks // CHUNK)))
+    parts = [follow(key, CHUNK, *recipe) for key in keys]
+    p, v = (np.concatenate(x).astype(float)[:networks] for x in zip(*parts, strict=True))
+    q, o = (float(x[0]) for x in (layer.score_scale * layer.at_width(width).score_factor, layer.value_scale))
+    return q * p, o**2 * v
+
+
+def _score_and_value(
+    rng_key: Array, networks: int, draw_gram: Any, gram_fixed: tuple, two: bool, n_H: Any, *gram_numbers: Any
+) -> tuple[Array, Array]:
+    """As `scores_and_values` at scales 1, for one chunk: the token's norm, then its head given that (THEORY section 5)."""
+    key_G, key_heads = jax.random.split(rng_key)
+    key_z, key_c = jax.random.split(key_heads)
+    G_11 = jnp.sum(draw_gram(key_G, networks, *gram_fixed, *gram_numbers)[0] ** 2, axis=(0, 1))
+    c = chi_square(key_c, jnp.asarray(n_H, G_11.dtype), (2, networks), two) / n_H
     return G_11 * jnp.sqrt(c[0]) * normals(key_z, G_11.shape, G_11.dtype), G_11 * c[1]

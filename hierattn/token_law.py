@@ -15,7 +15,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from scipy.interpolate import CubicSpline
 from scipy.special import gammainccinv, gammaincinv, ndtr
 
 from hierattn import independent, mixtures, moments, rqmc
@@ -133,13 +132,22 @@ def _by_rules(law: Law, row: Row, root: Any, heads: list[Head], method: str, rul
     return Marginal(mixtures.stack(list(totals.values())), method)
 
 
-@partial(jax.jit, static_argnames=("score_function",))
-def _log_u(K: Array, root: Array, head: tuple, rule: Rule, score_function: str) -> Float[Array, " N"]:
+def _log_u(K: Any, root: Any, head: tuple, rule: Rule, score_function: str) -> Float[Array | np.ndarray, " N"]:
     """Log of u = w K w' at every point of a rule."""
+    compiled = _abstract((K, root, head)) or len(K) * len(rule.w) > mixtures.LARGE
+    return (_log_u_compiled if compiled else _log_u_by_numpy)(K, root, head, rule, score_function)
+
+
+def _log_u_by(xp: Any, K: Any, root: Any, head: tuple, rule: Rule, score_function: str) -> Any:
     q, _, bias = head
-    p = q * jnp.exp(rule.log_c / 2)[:, None] * (rule.z @ root.T) + bias
-    w = p if score_function == "identity" else jax.nn.softmax(p, axis=-1)
-    return jnp.log(jnp.sum(w @ K * w, axis=-1))
+    w = q * xp.exp(rule.log_c / 2) * (root @ rule.z.T) + bias[:, None]
+    if score_function == "softmax":
+        w = xp.exp(w - w.max(axis=0))
+        w = w / w.sum(axis=0)
+    return xp.log((K @ w * w).sum(axis=0))
+
+
+_log_u_by_numpy, _log_u_compiled = partial(_log_u_by, np), jax.jit(partial(_log_u_by, jnp), static_argnames="score_function")
 
 
 def _heads(law: Law, row: Row) -> list[Head]:
@@ -223,8 +231,10 @@ def _log_chi_square(n_H: int | None, step: float, shorter: bool = False) -> tupl
 
 
 @lru_cache(maxsize=16)
-def _log_chi_square_of_normal(n_H: int) -> CubicSpline:
+def _log_chi_square_of_normal(n_H: int) -> Callable:
     """Log c as a function of a standard normal: the quantile transform, tabulated."""
+    from scipy.interpolate import CubicSpline  # as in rqmc
+
     z = np.linspace(0, 8.5, 1001)
     lower, upper = gammaincinv(n_H / 2, ndtr(-z[:0:-1])), gammainccinv(n_H / 2, ndtr(-z))
     return CubicSpline(np.concatenate([-z[:0:-1], z]), np.log(2 / n_H * np.concatenate([lower, upper])))

@@ -17,8 +17,10 @@ from hierattn import (
     independent,
     kernels,
     marginal,
+    mixtures,
     rotary_frequencies,
     rqmc,
+    scale_mixture,
     token_law,
 )
 from hierattn.errors import InputError
@@ -255,6 +257,38 @@ def test_moments_are_integrals_of_the_density(found):
     assert found.moment(1) == found.moment(3) == 0
     assert found.variance == found.moment(2)
     assert found.excess_kurtosis == pytest.approx(found.moment(4) / found.moment(2) ** 2 - 3, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", scale_mixture.FUNCTIONS)
+def test_numpy_and_compiled_code_agree(name, found, monkeypatch):
+    """At points up to where the density is zero, and in their order."""
+    probabilities = np.array([[1e-300, 1e-9, 0.2], [0.5, 0.7, 0.999]])
+    at = {"ppf": probabilities, "isf": probabilities, "moment": 6, "excess_kurtosis": None}
+    at = at.get(name, np.array([[-300.0, -2.0, 0.0], [0.3, 5.0, 1e200]]))
+    by_numpy = found.each(name, at)
+    monkeypatch.setattr(mixtures, "LARGE", 0)
+    compiled = found.each(name, at)
+    assert by_numpy.shape == compiled.shape
+    np.testing.assert_allclose(by_numpy, compiled, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("score_function", ["softmax", "identity"])
+def test_numpy_and_compiled_laws_agree(score_function, monkeypatch):
+    law = Law(
+        Architecture(heads=2, head_dim=8, score_function=score_function, bias=np.linspace(-0.3, 0.3, 16).reshape(4, 4)), GENERAL
+    )
+    by_numpy = law.marginal(2).nodes
+    monkeypatch.setattr(mixtures, "LARGE", 0)
+    compiled = law.marginal(2).nodes
+    np.testing.assert_allclose(by_numpy.x[:, ::4], compiled.x[:, ::4], rtol=1e-6, atol=1e-6)
+
+
+def test_few_points_compile_nothing(caplog):
+    law = Law(Architecture(heads=2), GENERAL)
+    with jax.log_compiles(), caplog.at_level("WARNING"):
+        found = law.marginal(1, accuracy=1e-4)
+        found.pdf(np.linspace(0, 3, 7)), found.isf(0.01), found.error("sf", 2.0), found.excess_kurtosis
+    assert "Finished XLA compilation" not in caplog.text
 
 
 def test_shapes_are_those_of_the_arguments(found):

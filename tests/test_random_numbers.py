@@ -1,4 +1,4 @@
-"""Random numbers drawn along few axes are those of JAX."""
+"""Random numbers are those of JAX, to the bit."""
 
 import jax
 import numpy as np
@@ -6,12 +6,40 @@ import pytest
 
 from hierattn.random_numbers import normals, uniforms
 
-KEY = jax.random.key(3)
+SHAPES = [(), (5,), (0, 3), (300, 2, 4, 4), (3, 2, 64), (2, 70, 1)]
+KEYS = {
+    "typed": jax.random.key(3),
+    "split": jax.random.split(jax.random.key(2**31 + 7), 3)[2],
+    "raw": jax.random.PRNGKey(3),
+    "another generator's": jax.random.key(3, impl="rbg"),
+}
 
 
-@pytest.mark.parametrize("shape", [(), (5,), (0, 3), (300, 2, 4, 4), (3, 2, 64), (2, 70, 1)])
+@pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_they_are_those_of_jax(shape, dtype):
     with jax.enable_x64(dtype is np.float64):
-        np.testing.assert_array_equal(normals(KEY, shape, dtype), jax.random.normal(KEY, shape, dtype))
-        np.testing.assert_array_equal(uniforms(KEY, shape, dtype, -1.0), jax.random.uniform(KEY, shape, dtype, -1.0))
+        for key in KEYS.values():
+            np.testing.assert_array_equal(normals(key, shape, dtype), jax.random.normal(key, shape, dtype))
+            np.testing.assert_array_equal(uniforms(key, shape, dtype, -1.0), jax.random.uniform(key, shape, dtype, -1.0))
+
+
+def test_types_are_those_of_jax():
+    for dtype in (float, np.float16):
+        ours, theirs = normals(KEYS["typed"], (9,), dtype), jax.random.normal(KEYS["typed"], (9,), dtype)
+        assert ours.dtype == theirs.dtype
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_compiled_and_mapped_over_keys():
+    keys = jax.random.split(KEYS["typed"], 4)
+    for draw in (jax.vmap(lambda key: normals(key, (7, 3))), jax.jit(jax.vmap(lambda key: normals(key, (7, 3))))):
+        np.testing.assert_array_equal(draw(keys), jax.vmap(lambda key: jax.random.normal(key, (7, 3)))(keys))
+
+
+def test_the_older_numbering_of_entries():
+    """JAX can be told to number entries as it did before: then it draws itself."""
+    with jax.threefry_partitionable(False):
+        np.testing.assert_array_equal(normals(KEYS["typed"], (5, 2)), jax.random.normal(KEYS["typed"], (5, 2)))
+        older = np.asarray(normals(KEYS["typed"], (5, 2)))
+    assert not np.array_equal(older, normals(KEYS["typed"], (5, 2)))

@@ -22,7 +22,7 @@ from hierattn.netsor.covariances import METHODS, ROUNDING, Covariances
 from hierattn.netsor.program import Program
 from hierattn.notation import Family
 from hierattn.random_numbers import normals
-from hierattn.sampling import CHUNK, PART, check_draws, key_of, power_of_two
+from hierattn.sampling import CHUNK, PART, check_draws, keys_of, power_of_two
 
 LARGEST = 2**12  # scalars, or Gaussians, of a program
 REPEATS = rqmc.SHIFTS  # of the whole recursion where quasi-Monte Carlo is needed: their spread is the error of all its layers
@@ -112,7 +112,7 @@ class Limit:
         chunk = power_of_two(CHUNK // max(1, L.shape[1]))
         for c in range(-(-networks // chunk)):
             if given is None:
-                yield c, normals(key_of(rng_key, c, 0), (chunk, L.shape[1]), L.dtype) @ L.T
+                yield c, normals(keys_of(rng_key, c).scores, (chunk, L.shape[1]), L.dtype) @ L.T
             else:
                 p = jnp.asarray(given[c * chunk : (c + 1) * chunk], L.dtype)
                 yield c, jnp.pad(p, [(0, chunk - len(p)), (0, 0)])
@@ -145,5 +145,5 @@ class Limit:
 @partial(jax.jit, static_argnames=("program", "part", "coordinates"))
 def _draw(program: Program, rng_key: Array, c: Any, p: Array, L: Array, j: Any, part: int, coordinates: int) -> Any:
     p = jax.lax.dynamic_slice_in_dim(p, j * part, part)
-    z = normals(jax.random.fold_in(key_of(rng_key, c, 2), j), (part, L.shape[1], coordinates), L.dtype)
+    z = normals(jax.random.fold_in(keys_of(rng_key, c).outputs, j), (part, L.shape[1], coordinates), L.dtype)
     return p, jax.vmap(program.evaluate)(p, L @ z)

@@ -18,6 +18,7 @@ from hierattn.errors import check_counts, check_key, unusable
 from hierattn.netsor.program import Program
 from hierattn.netsor.variables import MatMul, support, value_of
 from hierattn.network import weights
+from hierattn.random_numbers import normals
 
 TOGETHER = 2**16  # entries of the matrices drawn at once: they stay in the cache
 BATCH = 2**8  # networks of a part, at least if there are as many
@@ -60,7 +61,7 @@ def _network(program: Program, n: int, coordinates: int, rng_key: Array) -> tupl
     for u in vectors:
         if not isinstance(u, MatMul):
             L = jnp.asarray(kernels.factor(u.covariance))
-            known[u] = L[u.member] @ jax.random.normal(keys[id(u.covariance)], (L.shape[1], n), L.dtype)
+            known[u] = L[u.member] @ normals(keys[id(u.covariance)], (L.shape[1], n), L.dtype)
     while len(known) < len(vectors):
         ready = [g for g in vectors if g not in known and all(h in known for h in support([g.x]))]
         group = [g for g in ready if g.W is ready[0].W]
