@@ -121,8 +121,4 @@ def factor_last(G: Float[Array, "s s network"]) -> Float[Array, "s s network"]:
         return rest - below[:, None] * below[None], L.at[:, k].set(below)
 
     state = G * scale[:, None] * scale[None], jnp.zeros_like(G)
-    if s > 8:
-        return norm[:, None] * jax.lax.fori_loop(0, s, column, state)[1]
-    for k in range(s):
-        state = column(k, state)
-    return norm[:, None] * state[1]
+    return norm[:, None] * jax.lax.fori_loop(0, s, column, state)[1]

@@ -34,6 +34,13 @@ def test_limits_are_expectations_given_the_scores():
     np.testing.assert_allclose(found["cos(ty)"], np.exp(-Sigma[:, 0, 0] / 8))
 
 
+@pytest.mark.parametrize("sizes", [(500, 500), (20, 333), (1, 1)])
+def test_wassersteins_distance_is_scipys(sizes):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=sizes[0]), rng.integers(0, 3, size=sizes[1]).astype(float)  # with ties
+    assert theorem.wasserstein(x, y) == pytest.approx(wasserstein_distance(x, y), rel=1e-12)
+
+
 def test_averages_are_over_all_coordinates_of_a_network():
     law = FiniteWidth(LAYER, RandomInputs(16))
     y = np.asarray(law.sample(jax.random.key(5), 3000, 16), float)
