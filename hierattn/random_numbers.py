@@ -6,6 +6,7 @@ each of which reads and writes the whole array. Unrolled, all rounds are done wh
 """
 
 import math
+from functools import partial
 from typing import Any
 
 import jax
@@ -17,14 +18,16 @@ ROTATIONS = (13, 15, 26, 6), (17, 29, 16, 24)
 PARITY = 0x1BD11BDA
 
 
+@partial(jax.jit, static_argnames=("shape", "dtype"))
 def normals(rng_key: Array, shape: tuple[int, ...], dtype: Any = float) -> Float[Array, "..."]:
     """Standard normals: jax.random.normal(rng_key, shape, dtype)."""
     dtype = jax.dtypes.canonicalize_dtype(dtype)
-    above_minus_one = np.nextafter(np.array(-1, dtype), np.array(0, dtype))
+    above_minus_one = float(np.nextafter(np.array(-1, dtype), np.array(0, dtype)))
     return jax.lax.erf_inv(uniforms(rng_key, shape, dtype, above_minus_one)) * np.array(2**0.5, dtype)
 
 
-def uniforms(rng_key: Array, shape: tuple[int, ...], dtype: Any = float, minval: Any = 0.0) -> Float[Array, "..."]:
+@partial(jax.jit, static_argnames=("shape", "dtype", "minval"))
+def uniforms(rng_key: Array, shape: tuple[int, ...], dtype: Any = float, minval: float = 0.0) -> Float[Array, "..."]:
     """Uniforms between minval and 1: jax.random.uniform(rng_key, shape, dtype, minval)."""
     dtype = jax.dtypes.canonicalize_dtype(dtype)
     known = jax.random.key_impl(rng_key) == "threefry2x32" and jax.config.jax_threefry_partitionable
@@ -34,8 +37,8 @@ def uniforms(rng_key: Array, shape: tuple[int, ...], dtype: Any = float, minval:
     one = np.array(1, dtype)
     mantissa = bits >> np.array(bits.dtype.itemsize * 8 - jnp.finfo(dtype).nmant, bits.dtype)
     fraction = jax.lax.bitcast_convert_type(mantissa | one.view(bits.dtype), dtype) - one
-    low_end = jnp.asarray(minval, dtype)
-    return jnp.maximum(low_end, fraction * (one - low_end) + low_end).reshape(shape)
+    low = np.array(minval, dtype)
+    return jnp.maximum(low, fraction * (one - low) + low).reshape(shape)
 
 
 def _bits(rng_key: Array, size: int, dtype: Any) -> UInt[Array, " {size}"]:

@@ -31,7 +31,7 @@ def chi_square(
 
     def propose(key: Array, d: Array) -> Array:
         """Gamma draws, zero where they are not accepted; of all random numbers in one call, which is sooner compiled."""
-        x, u = uniforms(key, (2, *d.shape), d.dtype, minval=jnp.finfo(d.dtype).epsneg - 1)
+        x, u = uniforms(key, (2, *d.shape), d.dtype, minval=float(jnp.finfo(d.dtype).epsneg) - 1)
         x = 2**0.5 * jax.lax.erf_inv(x)
         v = jnp.maximum(1 + x / jnp.sqrt(9 * d), 0) ** 3
         return jnp.where(jnp.log((1 - u) / 2) < x**2 / 2 + d * (1 - v + jnp.log(v)), d * v, 0)

@@ -43,3 +43,11 @@ def test_the_older_numbering_of_entries():
         np.testing.assert_array_equal(normals(KEYS["typed"], (5, 2)), jax.random.normal(KEYS["typed"], (5, 2)))
         older = np.asarray(normals(KEYS["typed"], (5, 2)))
     assert not np.array_equal(older, normals(KEYS["typed"], (5, 2)))
+
+
+def test_one_call_outside_of_jit_is_one_compiled_function(caplog):
+    normals(KEYS["typed"], (11, 2))
+    with jax.log_compiles(), caplog.at_level("WARNING"):
+        normals(KEYS["split"], (11, 2))
+        normals(KEYS["split"], (2, 11))
+    assert caplog.text.count("Finished XLA compilation") == 1  # for the other shape
