@@ -6,6 +6,7 @@ for, memory does not grow with their number, and nothing is compiled again for a
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -43,28 +44,28 @@ class Recipe(NamedTuple):
     numbers: tuple
 
 
-class Sampled:
+class Sampled(ABC):
     """A law of networks that can be drawn from: a layer, its (queries, keys), a dtype, and inputs, fixed or random."""
 
     layer: Architecture
 
     @property
+    @abstractmethod
     def shape(self) -> tuple[int, int]:
         """(queries, keys)."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def dtype(self) -> Any:
         """What draws are computed in."""
-        raise NotImplementedError
 
+    @abstractmethod
     def with_inputs(self, rng_key: Array, networks: int) -> "Law":
         """The law given the inputs of these networks."""
-        raise NotImplementedError
 
+    @abstractmethod
     def variances_of(self, token: int, keys: np.ndarray, heads: Any, networks: int) -> Recipe:
         """The recipe for conditional variances of one token that sees these keys, networks at a time."""
-        raise NotImplementedError
 
     def sample(self, rng_key: Array, networks: int, coordinates: int = 1) -> Float[Array, "network q coordinate"]:
         """Outputs (network, token, coordinate): scores redrawn for every network, shared by its coordinates."""

@@ -15,7 +15,8 @@ from hierattn.marginal import from_draws
 
 SEED = 0
 USES = tuple(
-    f"hierattn/{name}.py" for name in ("comparison", "marginal", "mixtures", "token_law", "collapsed", "one_token", "wishart")
+    f"hierattn/{name}.py"
+    for name in ("comparison", "marginal", "mixtures", "scale_mixture", "token_law", "collapsed", "one_token", "wishart")
 )
 KNOWN = {16: 2.22e-2, 64: 2.13e-3, 256: 1.58e-4, 1024: 1.03e-5}
 LOW_RANK = {1: 2.48e-3, 4: 1.99e-4, 16: 1.29e-5}

@@ -13,7 +13,17 @@ SEED = 0
 USES = (
     *(
         f"hierattn/{name}.py"
-        for name in ("network", "collapsed", "one_token", "sampling", "law", "wishart", "inputs", "architecture")
+        for name in (
+            "network",
+            "collapsed",
+            "one_token",
+            "sampling",
+            "law",
+            "wishart",
+            "inputs",
+            "architecture",
+            "random_numbers",
+        )
     ),
     "tests/statistics.py",
 )

@@ -11,7 +11,7 @@ from hierattn.independent import density
 from hierattn.moments import diagonal_and_rest
 
 SEED = 0
-USES = tuple(f"hierattn/{name}.py" for name in ("marginal", "mixtures", "token_law", "independent", "moments"))
+USES = tuple(f"hierattn/{name}.py" for name in ("marginal", "mixtures", "scale_mixture", "token_law", "independent", "moments"))
 GRID, FREQUENCIES = np.linspace(-14, 14, 2801), np.linspace(0, 30, 6001)
 
 
