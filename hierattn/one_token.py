@@ -21,11 +21,11 @@ from hierattn.errors import unusable
 from hierattn.mixtures import as_numpy
 from hierattn.random_numbers import normals
 from hierattn.sampling import Recipe, Sampled, check_draws, draw_networks, power_of_two
-from hierattn.wishart import assemble, chi_square, definite_factor_last, entries_below, factor_last
+from hierattn.wishart import assemble, chi_square, entries_below, factor_last
 
 CHUNK = 2**18  # numbers held at once: they stay in the cache
 CHUNKS = 64  # drawn in one call
-FEW = 8  # terms of a sum, or heads
+FEW = 8  # terms of a sum
 
 
 def stream(law: Sampled, rng_key: Array, networks: int, token: int = 0) -> Iterator[Float[Array | np.ndarray, " network"]]:
@@ -159,7 +159,7 @@ def from_wide_inputs(
     u = total(total(w[:, None] * Z.swapaxes(0, 1)[:, :, None]) ** 2)
     if remainder:
         others = w if own is None else w.at[own].set(0)
-        C = (definite_factor_last if H <= FEW else factor_last)(total(others[:, :, None] * others[:, None])).swapaxes(0, 1)
+        C = factor_last(total(others[:, :, None] * others[:, None])).swapaxes(0, 1)
         along = total(C * e[:, None]) + (0 if own is None else w[own] * jnp.sqrt(rho_squared))
         u += along**2
     if d:

@@ -85,30 +85,18 @@ def entries_below(size: int, r: int) -> int:
     return r * size - r * (r + 1) // 2
 
 
-def definite_factor_last(G: Float[Array, "s s network"]) -> Float[Array, "s s network"]:
-    """As `factor_last` for a few tokens of which none is in the span of others: without pivots, which take most of the time.
-
-    Where G is singular all the same, what earlier columns have left over of a token is rounding: its column is zero, and none
-    takes more of a token than there is left.
-    """
-    s = G.shape[0]
-    least = 0.1 * jnp.finfo(G.dtype).eps * jnp.diagonal(G).T
-    rest, columns = G, []
-    for k in range(s):
-        left = jnp.sqrt(jnp.maximum(jnp.diagonal(rest).T, 0))
-        usable = (rest[k, k] > least[k]) & (np.arange(s)[:, None] >= k)
-        columns.append(jnp.where(usable, jnp.clip(rest[:, k] / jnp.where(usable, left[k], 1), -left, left), 0))
-        rest = rest - columns[k][:, None] * columns[k][None]
-    return jnp.stack(columns, axis=1)
-
-
 def factor_last(G: Float[Array, "s s network"]) -> Float[Array, "s s network"]:
     """L with L L' = G for positive semidefinite G, networks on the last axis.
 
     Cholesky's factor with pivots: every column takes the largest part of a token, relative to its norm, that earlier ones have
-    left over, and is zero where that is rounding (tokens that are zero, or in the span of others).
+    left over, and is zero where that is rounding (tokens that are zero, or in the span of others). Two tokens need no pivots,
+    which take most of the time.
     """
     s = G.shape[0]
+    if s == 2:
+        first = jnp.sqrt(G[0, 0])
+        below = jnp.where(first > 0, G[1, 0] / jnp.where(first > 0, first, 1), 0)
+        return jnp.stack([jnp.stack([first, 0 * first]), jnp.stack([below, jnp.sqrt(jnp.maximum(G[1, 1] - below**2, 0))])])
     norm = jnp.sqrt(jnp.diagonal(G).T)
     scale = jnp.where(norm > 0, 1 / jnp.where(norm > 0, norm, 1), 0)
 

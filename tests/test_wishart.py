@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from hierattn.wishart import assemble, bartlett, chi_square, definite_factor_last, entries_below, factor_last
+from hierattn.wishart import assemble, bartlett, chi_square, entries_below, factor_last
 from tests.statistics import follows, mean_agrees, same_distribution
 
 
@@ -83,7 +83,7 @@ def grams(kind, s, dtype):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("s", [4, 12], ids=["unrolled", "loop"])
+@pytest.mark.parametrize("s", [2, 4, 12])
 @pytest.mark.parametrize("kind", ["definite", "zero token", "equal tokens", "rank 3", "zero", "uneven"])
 def test_cholesky_of_singular_matrices(kind, s, dtype):
     """L L' = G to rounding, entry by entry relative to the tokens' norms; never NaN."""
@@ -98,16 +98,14 @@ def test_cholesky_of_singular_matrices(kind, s, dtype):
         np.testing.assert_array_equal(L[:, [0, s // 2]], 0)
 
 
-@pytest.mark.parametrize("s", [1, 2, 3, 8])
-def test_cholesky_of_definite_matrices(s):
-    """20,000 matrices, uneven tokens: to rounding, also where all tokens are equal, or zero."""
-    rng = np.random.default_rng(4)
-    X = rng.normal(size=(20_000, s, s + 1)) * np.exp(2 * rng.normal(size=(20_000, s, 1)))
-    X[:10] = X[:10, :1] * np.arange(1, s + 1)[:, None]
-    X[10:20] = 0
-    G = (X @ X.swapaxes(1, 2)).astype(np.float32)
-    L = np.moveaxis(np.asarray(definite_factor_last(jnp.asarray(np.moveaxis(G, 0, -1)))), -1, 0)
+@pytest.mark.parametrize("s", [2, 3, 8])
+def test_cholesky_where_heads_look_at_one_key(s):
+    """20,000 Gram matrices of softmax weights so sharp that many are nearly alike: without pivots some are wrong by a tenth."""
+    p = 12 * np.random.default_rng(4).normal(size=(20_000, s, 15))
+    w = np.exp(p - p.max(axis=-1, keepdims=True))
+    w /= w.sum(axis=-1, keepdims=True)
+    G = (w @ w.swapaxes(1, 2)).astype(np.float32)
+    L = np.moveaxis(np.asarray(factor_last(jnp.asarray(np.moveaxis(G, 0, -1)))), -1, 0).astype(float)
     norm = np.sqrt(np.einsum("mii->mi", G))
-    np.testing.assert_array_equal(L, np.tril(L))
-    error = np.abs(L.astype(float) @ L.swapaxes(1, 2) - G)
-    assert np.all(error <= 5 * s * np.finfo(np.float32).eps * norm[:, :, None] * norm[:, None])
+    error = np.abs(L @ L.swapaxes(1, 2) - G)
+    assert np.all(error <= 50 * s * np.finfo(np.float32).eps * norm[:, :, None] * norm[:, None])
