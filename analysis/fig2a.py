@@ -4,7 +4,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 from plotting import SEED, SERIES, gaussian, main
 
-from hierattn import Architecture, theorem
+from hierattn import Architecture
+from hierattn.finite import theorem
 
 WIDTH, NETWORKS = 256, 500_000
 

@@ -8,7 +8,7 @@ import numpy as np
 from plotting import GAUSS, LAW, SEED, SERIES, against, main, plot_kl
 
 from hierattn import Architecture, FiniteWidth, RandomInputs
-from hierattn.marginal import from_draws
+from hierattn.law.marginal import from_draws
 
 HEAD_DIM, HEADS, SAMPLES = 64, (1, 4, 16), 50_000
 

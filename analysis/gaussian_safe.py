@@ -10,7 +10,7 @@ from matplotlib.colors import LogNorm
 from plotting import main
 
 from hierattn import Architecture, Law, kernels
-from hierattn.comparison import marginal_against_gaussian, networks_needed
+from hierattn.diagnostics.comparison import marginal_against_gaussian, networks_needed
 
 HEADS = (1, 2, 4, 8, 16, 32, 64, 128)
 SCALES = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)

@@ -8,7 +8,7 @@ import numpy as np
 from plotting import SEED, SERIES, against, main
 
 from hierattn import Architecture, FiniteWidth, RandomInputs
-from hierattn.marginal import from_draws
+from hierattn.law.marginal import from_draws
 
 HEAD_DIMS, WIDTH, NETWORKS = (8, 16, 32, 64, 128), 1024, 2**20
 

@@ -9,7 +9,7 @@ import numpy as np
 from plotting import LAW, SEED, SERIES, main
 
 from hierattn import Architecture, FiniteWidth, Law, RandomInputs, kernels
-from hierattn.marginal import from_draws
+from hierattn.law.marginal import from_draws
 
 HEADS, WIDTHS, NETWORKS = (1, 4, 16, 64), (256, 1024, 4096), 2**20
 

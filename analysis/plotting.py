@@ -15,8 +15,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from hierattn import FiniteWidth
-from hierattn.marginal import Marginal, from_draws
-from hierattn.storage import provenance, whole_file
+from hierattn.base.files.writing import whole_file
+from hierattn.base.provenance import provenance
+from hierattn.law.marginal import Marginal, from_draws
 
 HERE = Path(__file__).parent
 SEED = 0

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from hierattn.storage import whole_file
+from hierattn.base.files.writing import whole_file
 
 HERE = Path(__file__).parent
 SIZE = (1280, 1500)

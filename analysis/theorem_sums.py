@@ -8,7 +8,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 from plotting import SEED, SERIES, main
 
-from hierattn import Architecture, FiniteWidth, RandomInputs, theorem
+from hierattn import Architecture, FiniteWidth, RandomInputs
+from hierattn.finite import theorem
 
 WIDTHS, NETWORKS, PAIRS = (16, 64, 256, 1024), 5_000, 100_000
 

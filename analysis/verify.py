@@ -37,7 +37,8 @@ def code(path: Path) -> str:
 
 def verify(name: str, again: bool) -> bool:
     """Run the cases of one claim that are not on record; print a line each."""
-    from hierattn.storage import provenance, whole_file
+    from hierattn.base.files.writing import whole_file
+    from hierattn.base.provenance import provenance
 
     claim, path = import_module(f"claims.{name}"), HERE / "results" / f"{name}.json"
     origin = provenance(claim.SEED, command=f"python analysis/verify.py {name}")

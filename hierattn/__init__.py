@@ -17,22 +17,26 @@ Names are loaded when they are first used, so that importing the package is quic
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from hierattn.base.moved import PUBLIC, forward
+
 if TYPE_CHECKING:
-    from hierattn import activations, distributions, kernels, network
-    from hierattn.architecture import Architecture, rotary_frequencies, sequence_mask
-    from hierattn.collapsed import FiniteWidth, given_inputs
-    from hierattn.comparison import against_gaussian, compare, compare_outputs
+    from hierattn.base.errors import InputError, UnsafeInputError
+    from hierattn.diagnostics.comparison import against_gaussian, compare, compare_outputs
     from hierattn.diagnostics.diagnosis import diagnose
-    from hierattn.errors import InputError, UnsafeInputError
+    from hierattn.finite import network
+    from hierattn.finite.collapsed import FiniteWidth, given_inputs
+    from hierattn.finite.inputs import RandomInputs
     from hierattn.frameworks.capture import capture
     from hierattn.inference.fitting import fit
-    from hierattn.inputs import RandomInputs
-    from hierattn.joint_moments import JointMoments
-    from hierattn.law import Law
-    from hierattn.marginal import Marginal
-    from hierattn.model_comparison import compare_models
-    from hierattn.moments import Moments
-    from hierattn.observations import Observations, read
+    from hierattn.inference.model_comparison import compare_models
+    from hierattn.law import distributions
+    from hierattn.law.joint_moments import JointMoments
+    from hierattn.law.law import Law
+    from hierattn.law.marginal import Marginal
+    from hierattn.law.moments import Moments
+    from hierattn.layer import activations, kernels
+    from hierattn.layer.architecture import Architecture, rotary_frequencies, sequence_mask
+    from hierattn.observed.observations import Observations, read
     from hierattn.reporting.page import report
 
 __version__ = "0.1.0"
@@ -58,6 +62,7 @@ __all__ = [
     "fit",
     "given_inputs",
     "kernels",
+    "models",
     "network",
     "read",
     "report",
@@ -66,36 +71,38 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Architecture": "architecture",
-    "rotary_frequencies": "architecture",
-    "sequence_mask": "architecture",
-    "InputError": "errors",
-    "UnsafeInputError": "errors",
-    "FiniteWidth": "collapsed",
-    "given_inputs": "collapsed",
-    "against_gaussian": "comparison",
+    "Architecture": "layer.architecture",
+    "rotary_frequencies": "layer.architecture",
+    "sequence_mask": "layer.architecture",
+    "InputError": "base.errors",
+    "UnsafeInputError": "base.errors",
+    "FiniteWidth": "finite.collapsed",
+    "given_inputs": "finite.collapsed",
+    "against_gaussian": "diagnostics.comparison",
     "capture": "frameworks.capture",
-    "compare": "comparison",
-    "compare_models": "model_comparison",
-    "compare_outputs": "comparison",
+    "compare": "diagnostics.comparison",
+    "compare_models": "inference.model_comparison",
+    "compare_outputs": "diagnostics.comparison",
     "diagnose": "diagnostics.diagnosis",
     "fit": "inference.fitting",
-    "RandomInputs": "inputs",
-    "Law": "law",
-    "Marginal": "marginal",
-    "JointMoments": "joint_moments",
-    "Moments": "moments",
-    "Observations": "observations",
-    "read": "observations",
+    "RandomInputs": "finite.inputs",
+    "Law": "law.law",
+    "Marginal": "law.marginal",
+    "JointMoments": "law.joint_moments",
+    "Moments": "law.moments",
+    "Observations": "observed.observations",
+    "read": "observed.observations",
     "report": "reporting.page",
 }
+
+forward()
 
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(import_module(f"hierattn.{_HOMES[name]}"), name)
     if name in __all__:
-        return import_module(f"hierattn.{name}")
+        return import_module(f"hierattn.{PUBLIC.get(name, name)}")
     raise AttributeError(f"module 'hierattn' has no attribute {name!r}")
 
 

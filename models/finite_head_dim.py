@@ -9,10 +9,10 @@ from typing import Any
 
 import numpyro
 
-from hierattn.architecture import Architecture
-from hierattn.distributions import Outputs, score_base, wishart_factor
-from hierattn.errors import unusable
-from hierattn.modelling import choose, law_of, observe, plates
+from hierattn.base.errors import unusable
+from hierattn.law.distributions import Outputs, score_base, wishart_factor
+from hierattn.law.plates import choose, law_of, observe, plates
+from hierattn.layer.architecture import Architecture
 from hierattn.models.limit_law import priors
 
 __all__ = ["model", "priors"]

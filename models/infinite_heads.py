@@ -11,11 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 
-from hierattn.architecture import Architecture
-from hierattn.distributions import Gaussian, output_basis, score_base
-from hierattn.modelling import choose, law_of, observe, plates
+from hierattn.law.distributions import Gaussian, output_basis, score_base
+from hierattn.law.plates import choose, law_of, observe, plates
+from hierattn.layer.architecture import Architecture
 from hierattn.models.limit_law import priors
-from hierattn.rqmc import normal_points
+from hierattn.numerics.rqmc import normal_points
 
 __all__ = ["model", "priors"]
 

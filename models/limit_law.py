@@ -12,9 +12,9 @@ import numpyro.distributions as dist
 from numpyro.handlers import reparam
 from numpyro.infer.reparam import TransformReparam
 
-from hierattn.architecture import Architecture
-from hierattn.distributions import Outputs, Scores
-from hierattn.modelling import choose, law_of, observe, plates
+from hierattn.law.distributions import Outputs, Scores
+from hierattn.law.plates import choose, law_of, observe, plates
+from hierattn.layer.architecture import Architecture
 
 
 def priors(scale: float = 1.0) -> dict[str, dist.Distribution]:

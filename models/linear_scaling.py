@@ -12,10 +12,10 @@ import numpyro
 from numpyro.handlers import reparam
 from numpyro.infer.reparam import TransformReparam
 
-from hierattn.architecture import Architecture
-from hierattn.distributions import Outputs, Scores
-from hierattn.errors import unusable
-from hierattn.modelling import choose, law_of, observe, plates
+from hierattn.base.errors import unusable
+from hierattn.law.distributions import Outputs, Scores
+from hierattn.law.plates import choose, law_of, observe, plates
+from hierattn.layer.architecture import Architecture
 from hierattn.models.limit_law import priors
 
 __all__ = ["model", "priors"]

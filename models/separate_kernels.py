@@ -12,11 +12,11 @@ import numpyro.distributions as dist
 from numpyro.handlers import reparam
 from numpyro.infer.reparam import TransformReparam
 
-from hierattn.architecture import Architecture
-from hierattn.distributions import Outputs, Scores
-from hierattn.errors import unusable
-from hierattn.law import Law
-from hierattn.modelling import choose, observe, plates
+from hierattn.base.errors import unusable
+from hierattn.law.distributions import Outputs, Scores
+from hierattn.law.law import Law
+from hierattn.law.plates import choose, observe, plates
+from hierattn.layer.architecture import Architecture
 from hierattn.models.kernel_unknown import priors
 
 __all__ = ["model", "priors"]

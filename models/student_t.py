@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
 
-from hierattn.errors import unusable
-from hierattn.modelling import SecondMoments, choose, observe, plates
+from hierattn.base.errors import unusable
+from hierattn.law.plates import SecondMoments, choose, observe, plates
 
 
 def priors(scale: float = 1.0) -> dict[str, Any]:

@@ -27,20 +27,21 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # workers and the programs th
     os.environ |= {"JAX_COMPILATION_CACHE_DIR": compiled, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1"}
     os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 
-CHECKED = ("architecture", "activations", "kernels", "wishart", "sampling", "law", "joint_moments", "moments", "distributions")
-CHECKED += ("inputs", "network", "one_token", "collapsed", "theorem", "mixtures", "token_law")
+CHECKED = ("numerics.wishart", "numerics.mixtures", "layer.architecture", "layer.activations", "layer.kernels", "law.sampling")
+CHECKED += ("law.law", "law.joint_moments", "law.moments", "law.one_token", "law.token_law", "law.distributions")
+CHECKED += ("finite.inputs", "finite.network", "finite.collapsed", "finite.theorem")
 install_import_hook([f"hierattn.{name}" for name in CHECKED], f"{shapes.__name__}.check_arrays")
 
 
 @pytest.fixture
 def run(monkeypatch, capsys):
     """A command in this process: exit code, stdout and stderr."""
-    from hierattn import cli
+    from hierattn.command_line import app
 
     def run(*arguments):
         monkeypatch.setattr(sys, "argv", ["hierattn", *map(str, arguments)])
         with pytest.raises(SystemExit) as stop:
-            cli.run()
+            app.run()
         captured = capsys.readouterr()
         return stop.value.code or 0, captured.out, captured.err
 
@@ -61,7 +62,7 @@ SLOW = (
     r"test_marginal.py::test_every_layer\[(?!narrow|causal|rotary)",
     r"test_marginal.py::test_derivatives_of_the_density\[six",
     r"test_checkpoints.py::test_a_fit_killed_by_sigkill_goes_on_as_if_it_had_not_been\[nuts",
-    r"test_files.py::test_large_files_cost_little_memory",
+    r"base/files/test_reading.py::test_large_files_cost_little_memory",
 )
 
 

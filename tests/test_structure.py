@@ -1,98 +1,122 @@
-"""The plan of the house: who may import whom, how long a file may be, what importing costs."""
+"""The plan of the house: who may import whom, how many files a folder holds, how long they are, what importing costs."""
 
 import ast
+import shutil
 import subprocess
 import sys
-from pathlib import Path
+from graphlib import CycleError, TopologicalSorter
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
-FILES = sorted([*(ROOT / "hierattn").rglob("*.py"), *(ROOT / "models").rglob("*.py")])
-LAYERS = [
-    {"errors", "console", "random_numbers"},
-    {"storage", "stored", "architecture", "activations", "rqmc", "independent", "wishart", "mixtures", "notation"},
-    {"kernels", "sampling", "inputs", "formats", "coordinatewise", "drawing", "two_level", "loading"},
-    {"network", "one_token", "scale_mixture", "files", "observed_kernel"},
-    {"stored_fits", "described"},
-    {"marginal"},
-    {"law"},
-    {"joint_moments", "collapsed"},
-    {"moments", "theorem"},
-    {"token_law"},
-    {"distributions"},
-    {"modelling"},
-    {"models"},
-    {"observations", "netsor"},
-    {"inspection", "inference", "frameworks"},
-    {"calibration", "model_comparison"},
-    {"comparison"},
-    {"diagnostics"},
-    {"reporting"},
-    {"demonstration"},
-    {"options"},
-    {"inference_commands", "diagnosis_commands", "program_commands", "capture_commands"},
-    {"cli"},
-]
-RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
-ALLOWED = {
-    "numpyro": {"distributions", "modelling", "models", "inference", "netsor"},
-    "arviz": {"inference", "diagnostics", "reporting"},
-    "matplotlib": {"reporting"},
-    "jinja2": {"reporting"},
-    "typer": {"cli", "options", "inference_commands", "diagnosis_commands", "program_commands", "capture_commands"},
-    "rich": {"console"},
-    "torch": {"torch_layers", "transformers_models"},
-    "flax": {"flax_layers"},
-    "transformers": set(),
+from tests.graph import ROOT, files, graph, imported
+
+FOLDERS = (  # a folder imports only those before it
+    "base",
+    "numerics",
+    "layer",
+    "law",
+    "finite",
+    "netsor",
+    "models",
+    "observed",
+    "frameworks",
+    "inference",
+    "diagnostics",
+    "reporting",
+    "command_line",
+)
+ALLOWED = {  # other people's packages, and where they may be imported
+    "numpyro": ("law.distributions", "law.plates", "models", "inference", "netsor.model"),
+    "arviz": ("inference", "diagnostics", "reporting", "observed.fits"),
+    "arviz_stats": ("inference",),
+    "matplotlib": ("reporting",),
+    "jinja2": ("reporting",),
+    "typer": ("command_line",),
+    "rich": ("command_line.console",),
+    "torch": ("frameworks", "command_line.capture"),
+    "flax": ("frameworks.flax_layers",),
+    "transformers": ("frameworks.transformers_models",),
 }
+MOST_FILES, MOST_LINES = 12, 300
+OURS = {module: path for module, path in files().items() if module.startswith("hierattn")}
 
 
-ROOMS = ("models", "inference", "netsor", "diagnostics", "reporting", "frameworks")  # folders whose files may import each other
+def inner(module):
+    """The name beneath hierattn: `law.law`."""
+    return module.removeprefix("hierattn").lstrip(".")
 
 
-def part(path):
-    return path.parent.name if path.parent.name in ROOMS else path.stem
+def folder_of(module):
+    return inner(module).partition(".")[0]
 
 
-def imports(tree):
-    """Modules imported when the file is loaded: not those inside functions or for type checking."""
-    for node in tree.body:
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+def upward(found):
+    """Imports of a folder that comes later."""
+    order = {folder: rank for rank, folder in enumerate(FOLDERS)}
+    pairs = [(a, b) for a, others in found.items() if inner(a) for b in others if inner(b)]
+    return [f"{a} imports {b}" for a, b in sorted(pairs) if order[folder_of(a)] < order[folder_of(b)]]
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_lower_layers_do_not_import_higher_ones(path):
-    if path.name == "__init__.py":
-        return
-    for name in imports(ast.parse(path.read_text())):
-        head, *rest = name.split(".")
-        if head == "hierattn" and rest and rest[0] in RANK:
-            same_room = rest[0] == part(path) and part(path) in ROOMS
-            assert RANK[rest[0]] < RANK[part(path)] or same_room, f"{path.name} imports {name}"
-        if head in ALLOWED:
-            assert {part(path), path.stem} & ALLOWED[head], f"{path.name} imports {name}"
+def cycle(found):
+    """Modules that import each other in a circle."""
+    try:
+        TopologicalSorter({a: {b for b in others if inner(b)} for a, others in found.items() if inner(a)}).prepare()
+    except CycleError as error:
+        return error.args[1]
+    return None
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_files_stay_readable(path):
-    assert len(path.read_text().splitlines()) <= 300
+def of_ours(root=ROOT):
+    return {a: {b for b in others if b.startswith("hierattn")} for a, others in graph(root).items() if a.startswith("hierattn")}
 
 
-def test_programs_stay_small_and_numpyro_is_in_their_model_alone():
-    room = sorted((ROOT / "hierattn" / "netsor").glob("*.py"))
-    assert sum(len(path.read_text().splitlines()) for path in room) < 700
-    assert [path.name for path in room if any(name.startswith("numpyro") for name in imports(ast.parse(path.read_text())))] == [
-        "model.py"
+def test_folders_import_only_folders_before_them():
+    assert {folder_of(module) for module in OURS} - {""} == set(FOLDERS)
+    assert upward(of_ours()) == []
+
+
+def test_there_are_no_cycles():
+    assert cycle(of_ours()) is None
+
+
+def test_a_planted_cycle_inside_a_function_is_seen(tmp_path):
+    for folder in ("hierattn", "models", "tests"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    planted = tmp_path / "hierattn" / "law" / "sampling.py"
+    planted.write_text(planted.read_text() + "\n\ndef f():\n    from hierattn.law import law\n")
+    assert set(cycle(of_ours(tmp_path))) >= {"hierattn.law.law", "hierattn.law.sampling"}
+    planted.write_text(planted.read_text().replace("hierattn.law import law", "hierattn.reporting import page"))
+    assert upward(of_ours(tmp_path)) == ["hierattn.law.sampling imports hierattn.reporting.page"]
+
+
+@pytest.mark.parametrize("package", ALLOWED)
+def test_packages_of_others_are_where_they_belong(package):
+    users = [
+        m for m, path in OURS.items() if package in {name.partition(".")[0] for name in imported(ast.parse(path.read_text()))}
     ]
+    assert [module for module in users if not f"{inner(module)}.".startswith(tuple(f"{x}." for x in ALLOWED[package]))] == []
+
+
+def test_folders_hold_a_dozen_files_at_most():
+    counts = {}
+    for path in OURS.values():
+        counts[path.parent] = counts.get(path.parent, 0) + (path.name != "__init__.py")
+    assert {str(folder): n for folder, n in counts.items() if n > MOST_FILES} == {}
+
+
+def test_files_stay_readable():
+    assert {m: n for m, path in OURS.items() if (n := len(path.read_text().splitlines())) > MOST_LINES} == {}
+
+
+def test_every_folder_says_in_one_sentence_what_it_is_for():
+    for module, path in OURS.items():
+        if path.name == "__init__.py" and inner(module) and module != "hierattn.models":
+            assert len(ast.get_docstring(ast.parse(path.read_text())).splitlines()) == 1, module
 
 
 def test_importing_is_light_and_leaves_jax_as_it_was():
-    code = "import sys, hierattn, hierattn.cli; assert not {'jax', 'numpy', 'numpyro', 'arviz'} & set(sys.modules), sys.modules"
+    heavy = "{'jax', 'numpy', 'numpyro', 'arviz'}"
+    code = f"import sys, hierattn, hierattn.command_line.app; assert not {heavy} & set(sys.modules), sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
     code = "import hierattn, jax; hierattn.Law, hierattn.distributions; assert not jax.config.jax_enable_x64"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from timing import fastest
 
-from hierattn.wishart import chi_square
+from hierattn.numerics.wishart import chi_square
 
 NUMBER = 2**20
 key, generator = jax.random.key(0), np.random.default_rng(0)

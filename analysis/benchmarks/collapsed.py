@@ -12,7 +12,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 from timing import fastest
 
-from hierattn import Architecture, FiniteWidth, RandomInputs, network, one_token
+from hierattn import Architecture, FiniteWidth, RandomInputs, network
+from hierattn.law import one_token
 
 HEADS, TOKENS, WIDTH, NETWORKS, EXPLICIT = 2, 4, 1024, 2**21, 20
 key = jax.random.key(0)

@@ -17,7 +17,8 @@ import jax
 import numpy as np
 
 from hierattn import Architecture, Law, Observations
-from hierattn.inference import fitting, networkwise, nuts
+from hierattn.inference import fitting
+from hierattn.inference.methods import networkwise, nuts
 from hierattn.inference.problem import pose
 
 ROOT = Path(__file__).parent.parent.parent

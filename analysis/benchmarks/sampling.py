@@ -12,7 +12,7 @@ import numpy as np
 from timing import fastest
 
 from hierattn import Architecture, Law, kernels
-from hierattn.random_numbers import normals
+from hierattn.numerics.random_numbers import normals
 
 HEADS, TOKENS, COORDINATES, NETWORKS, CHUNK = 8, 16, 16, 8192, 2**20
 law = Law(Architecture(heads=HEADS), kernels.rbf(TOKENS, 3.0).astype(np.float32))

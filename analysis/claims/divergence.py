@@ -10,8 +10,8 @@ from functools import partial
 import numpy as np
 
 from hierattn import Architecture, Law, compare
-from hierattn.comparison import against_limit
-from hierattn.marginal import from_draws
+from hierattn.diagnostics.comparison import against_limit
+from hierattn.law.marginal import from_draws
 
 SEED = 0
 USES = tuple(

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 import numpy as np
 
 import hierattn as ha
-from hierattn.marginal import jackknife_error
+from hierattn.law.marginal import jackknife_error
 
 SEED = 0
 FILES = ("capture", "description", "runs", "flax_layers", "torch_layers")

@@ -7,8 +7,8 @@ from functools import partial
 import numpy as np
 
 from hierattn import Architecture, Law, kernels
-from hierattn.independent import density
-from hierattn.moments import diagonal_and_rest
+from hierattn.law.moments import diagonal_and_rest
+from hierattn.numerics.softmax_integrals import density
 
 SEED = 0
 USES = tuple(f"hierattn/{name}.py" for name in ("marginal", "mixtures", "scale_mixture", "token_law", "independent", "moments"))

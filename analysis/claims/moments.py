@@ -9,7 +9,8 @@ from functools import partial
 import jax
 import numpy as np
 
-from hierattn import Architecture, Law, kernels, moments
+from hierattn import Architecture, Law, kernels
+from hierattn.law import moments
 
 SEED = 0
 MODULES = ("moments", "joint_moments", "independent", "rqmc", "law", "kernels", "architecture", "activations")

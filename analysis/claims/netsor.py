@@ -8,10 +8,10 @@ import jax
 import numpy as np
 import programs
 
-from hierattn import theorem
+from hierattn.finite import theorem
 from hierattn.netsor.limit import Limit
 from hierattn.netsor.simulate import simulate, stream
-from hierattn.two_level import two_samples
+from hierattn.numerics.two_samples import two_samples
 from tests.netsor.mutants import with_a_covariance_dropped
 from tests.netsor.sharing import crossed, score_products
 from tests.statistics import LEVEL, same_joint_law

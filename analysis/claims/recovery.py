@@ -7,7 +7,8 @@ from functools import partial
 import numpy as np
 import numpyro.distributions as dist
 
-from hierattn import Architecture, calibration
+from hierattn import Architecture
+from hierattn.inference import calibration
 
 SEED = 0
 NAMES = ("likelihood", "networkwise", "verdict", "problem", "grid", "variances", "surface", "priors", "fitting")

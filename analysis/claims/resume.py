@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from hierattn import Architecture, Law
-from hierattn.inference import networkwise, nuts
+from hierattn.inference.methods import networkwise, nuts
 
 SEED = 0
 USES = tuple(f"hierattn/inference/{name}.py" for name in ("checkpoints", "networkwise", "nuts", "fitting", "likelihood"))

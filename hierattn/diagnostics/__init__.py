@@ -1,1 +1,1 @@
-"""Do outputs, or a fit, follow the law? Statistics of networks, tests by simulation, a verdict with reasons."""
+"""Do outputs, or a fit, follow the law? Statistics of networks, tests by simulation, departures, power, a verdict."""

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtri
 
+from hierattn.base.errors import InputError
+from hierattn.base.reasons import reason
 from hierattn.diagnostics import testing
 from hierattn.diagnostics.examination import Examination, data_sets, examine
 from hierattn.diagnostics.subject import SCALES, Subject, of_observations
-from hierattn.errors import InputError
-from hierattn.inference.verdict import reason
 
 FAR = 2.0  # factor of score_scale that a wrong kernel explains as well
 

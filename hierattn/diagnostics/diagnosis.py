@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hierattn.architecture import Architecture
+from hierattn.base.errors import unusable
 from hierattn.diagnostics import power, predictive, record, tails
 from hierattn.diagnostics.examination import Examination
 from hierattn.diagnostics.subject import Subject, of_fit, of_observations
 from hierattn.diagnostics.verdict import judge
-from hierattn.errors import unusable
-from hierattn.marginal import Marginal
-from hierattn.observations import Observations
+from hierattn.law.marginal import Marginal
+from hierattn.layer.architecture import Architecture
+from hierattn.observed.observations import Observations
 
 if TYPE_CHECKING:
     from xarray import DataTree

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr, ndtri
 
+from hierattn.base.reasons import reason
 from hierattn.diagnostics import testing
 from hierattn.diagnostics.examination import Examination, data_sets
-from hierattn.inference.verdict import reason
 
 POWER = 0.9  # with which a departure must have been seen for its absence to mean something
 OFF = 1.3  # factor by which a given score_scale is wrong, that must have been seen

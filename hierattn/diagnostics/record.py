@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hierattn.comparison import networks_needed
+from hierattn.base.provenance import provenance
+from hierattn.base.reasons import finite
 from hierattn.diagnostics import tails, testing
-from hierattn.inference.verdict import finite
-from hierattn.storage import provenance
+from hierattn.diagnostics.comparison import networks_needed
 
 if TYPE_CHECKING:
     from hierattn.diagnostics.diagnosis import Diagnosis

@@ -10,11 +10,11 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from hierattn import kernels
 from hierattn.diagnostics import statistics
 from hierattn.diagnostics.statistics import View
-from hierattn.inference.moment_table import Directions, directions
-from hierattn.law import Law
+from hierattn.inference.methods.moment_table import Directions, directions
+from hierattn.law.law import Law
+from hierattn.layer import kernels
 
 POOL, LEAST, MANY = 2**12, 2**10, 16  # networks simulated: if there is room, at least, and for one observed
 OUTPUTS, SCORES = 2**24, 2**23  # numbers they are made of, at most

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from hierattn.inference.moment_table import Directions
+from hierattn.inference.methods.moment_table import Directions
 
 AT_ONCE = 2**20  # numbers held at once
 

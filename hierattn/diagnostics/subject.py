@@ -4,12 +4,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from hierattn.architecture import Architecture
-from hierattn.errors import unusable
+from hierattn.base.errors import unusable
 from hierattn.inference.fitting import check_density, layer_of, lookup, route
 from hierattn.inference.problem import Problem, pose
-from hierattn.law import Law
-from hierattn.observations import Observations
+from hierattn.law.law import Law
+from hierattn.layer.architecture import Architecture
+from hierattn.observed.observations import Observations
 
 if TYPE_CHECKING:
     from xarray import DataTree
@@ -97,7 +97,7 @@ def law_at(problem: Problem, scales: dict[str, float]) -> Law:
     layer = problem.observed_layer.with_scales(*(scales[name] for name in SCALES))
     if problem.K.ndim == 2:
         return Law.from_factors(layer, problem.law.L_k, problem.law.L_q)
-    from hierattn.modelling import law_of
+    from hierattn.law.plates import law_of
 
     tokens = problem.observations.tokens
     return law_of(layer, problem.K, problem.K[:, tokens[:, None], tokens])

@@ -9,11 +9,11 @@ import jax
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from hierattn import mixtures
-from hierattn.comparison import TAILS
-from hierattn.law import Law
-from hierattn.marginal import Marginal
-from hierattn.mixtures import Nodes
+from hierattn.diagnostics.comparison import TAILS
+from hierattn.law.law import Law
+from hierattn.law.marginal import Marginal
+from hierattn.numerics import mixtures
+from hierattn.numerics.mixtures import Nodes
 
 RESAMPLED = 400  # sets of networks drawn with replacement
 INTERVAL = 0.9

@@ -5,12 +5,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from hierattn.base.reasons import reason
 from hierattn.diagnostics import reference
 from hierattn.diagnostics.departures import departures
 from hierattn.diagnostics.examination import Examination, examine
 from hierattn.diagnostics.power import lacking, power
 from hierattn.diagnostics.subject import Subject
-from hierattn.inference.verdict import reason
 
 NUMBERS = 2**20  # of outputs that are looked at
 FEWER = 4  # simulated networks for one that is looked at, at least

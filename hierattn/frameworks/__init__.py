@@ -1,1 +1,1 @@
-"""Attention outputs of PyTorch, Flax and Hugging Face models, with the law that follows from their weights and inputs."""
+"""Attention layers of PyTorch, Flax and Hugging Face models, captured with the law that follows from their weights."""

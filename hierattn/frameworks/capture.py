@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from hierattn.architecture import Architecture
-from hierattn.errors import check_counts, unusable
+from hierattn.base.errors import check_counts, unusable
 from hierattn.frameworks import runs
 from hierattn.frameworks.description import Description, Grams, Tally, by_hand, describe
-from hierattn.observations import KEPT, Observations
-from hierattn.observed_kernel import check_size
+from hierattn.layer.architecture import Architecture
+from hierattn.observed.kernels import check_size
+from hierattn.observed.observations import KEPT, Observations
 
 FRAMEWORKS = {"torch.nn.modules.module": "torch_layers", "flax.nnx.module": "flax_layers"}  # where their base classes are
 SHOWN = 12  # parts of a model that a message names

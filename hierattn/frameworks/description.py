@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from hierattn.architecture import Architecture
-from hierattn.errors import unusable
+from hierattn.base.errors import unusable
 from hierattn.frameworks.runs import BY_HAND, Run
+from hierattn.layer.architecture import Architecture
 
 SIGMAS = 5.0  # standard errors within which measured weights are those of an initialiser
 NEGLIGIBLE = 1e-3  # of a kernel's mean variance: what queries and keys may differ by and still share one kernel

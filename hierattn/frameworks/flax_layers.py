@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from flax import nnx
 
-from hierattn.errors import unusable
+from hierattn.base.errors import unusable
 from hierattn.frameworks.runs import Linear, Run, mask_and_bias, not_run
 
 

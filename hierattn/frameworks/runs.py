@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from hierattn.errors import InputError, unusable
+from hierattn.base.errors import InputError, unusable
 
 FORBIDDEN = -1e4  # terms of scores from here on mean that a key must not be seen
 ROUNDING = 1e-3  # of outputs in single precision, relative to their size

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from hierattn.errors import unusable
+from hierattn.base.errors import unusable
 from hierattn.frameworks.runs import Linear, Run, mask_and_bias, not_run
 
 HELD = "relative_attention_bias"  # parameters that are part of the description: every network has those of the first

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from hierattn.errors import InputError, unusable
+from hierattn.base.errors import InputError, unusable
 from hierattn.frameworks.runs import BY_HAND, Linear, Run, mask_and_bias
 from hierattn.frameworks.torch_layers import Call, Reading, array
 

@@ -9,8 +9,8 @@ from zipfile import BadZipFile
 import jax
 import numpy as np
 
-from hierattn.errors import InputError
-from hierattn.storage import whole_file
+from hierattn.base.errors import InputError
+from hierattn.base.files.writing import whole_file
 
 Step = Callable[[Any, int], tuple[Any, dict[str, np.ndarray]]]
 OURS = ("settings.json", "state.npz", "draws_*.npz")  # beside them only what a kill left of a file that was being written

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
-from hierattn.random_numbers import normals
+from hierattn.numerics.random_numbers import normals
 
 KEEP = 0.9  # effective share of particles that a step in beta leaves
 LEAPS = 8

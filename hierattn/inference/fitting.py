@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hierattn.architecture import Architecture
-from hierattn.errors import InputError, check_counts, unusable
-from hierattn.inference import networkwise, nuts
+from hierattn.base.errors import InputError, check_counts, unusable
+from hierattn.base.files.writing import check_new, whole_file
+from hierattn.base.float64 import in_float64
+from hierattn.base.loading import run_file
+from hierattn.base.reasons import reason
 from hierattn.inference.checkpoints import Checkpoint
+from hierattn.inference.methods import networkwise, nuts
 from hierattn.inference.problem import Posterior, Problem, pose
-from hierattn.inference.verdict import convergence, reason
-from hierattn.loading import run_file
-from hierattn.marginal import in_float64
-from hierattn.observations import Observations
-from hierattn.storage import check_new, whole_file
+from hierattn.inference.verdict import convergence
+from hierattn.layer.architecture import Architecture
+from hierattn.observed.observations import Observations
 
 if TYPE_CHECKING:
     from xarray import DataTree
@@ -175,11 +176,11 @@ def route(
 ) -> Posterior:
     """The posterior by one of the methods."""
     if method == "marginal":
-        from hierattn.inference import grid, importance
+        from hierattn.inference.methods import grid, importance
 
         return (grid.one_token if problem.observations.s == 1 else importance.several_tokens)(problem, seed, chains)
     if method == "moments":
-        from hierattn.inference.from_moments import by_moments
+        from hierattn.inference.methods.from_moments import by_moments
 
         return by_moments(problem, seed, chains)
     if method == "nuts":

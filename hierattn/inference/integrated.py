@@ -14,10 +14,10 @@ import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
+from hierattn.base.threads import in_threads
 from hierattn.inference.evidence import Annealed, Density, anneal
 from hierattn.inference.likelihood import Data, Terms, log_likelihood, terms, terms_and_gradient
-from hierattn.inference.threads import in_threads
-from hierattn.random_numbers import normals
+from hierattn.numerics.random_numbers import normals
 
 BATCHES, PARTICLES, FEWEST = 8, 64, 16
 TOGETHER = 2  # batches at a time

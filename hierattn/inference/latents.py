@@ -18,7 +18,7 @@ from numpyro.handlers import substitute, trace
 
 from hierattn.inference.evidence import Density, anneal
 from hierattn.inference.integrated import Integrated
-from hierattn.inference.nuts import arguments, sites
+from hierattn.inference.methods.nuts import arguments, sites
 from hierattn.inference.problem import Problem
 
 PARTICLES, PLACES, FEWEST_PLACES = 64, 24, 6

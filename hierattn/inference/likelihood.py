@@ -16,8 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from hierattn import kernels
-from hierattn.architecture import Architecture
+from hierattn.layer import kernels
+from hierattn.layer.architecture import Architecture
 
 ROUNDING = 1e-13  # of a pivot, relative to the token's variance
 WRITTEN_OUT = 16  # terms of a sum at most; longer ones are loops

@@ -10,14 +10,14 @@ import jax
 import numpy as np
 
 from hierattn import __version__
-from hierattn.architecture import Architecture
-from hierattn.distributions import output_basis
-from hierattn.errors import unusable
+from hierattn.base.errors import unusable
+from hierattn.base.provenance import digest
 from hierattn.inference import likelihood
-from hierattn.law import Law
-from hierattn.modelling import choose
-from hierattn.observations import Observations
-from hierattn.storage import digest
+from hierattn.law.distributions import output_basis
+from hierattn.law.law import Law
+from hierattn.law.plates import choose
+from hierattn.layer.architecture import Architecture
+from hierattn.observed.observations import Observations
 
 LAYER_NAMES = ("heads", "head_dim", "key_value_heads", "scaling", "mask", "bias", "rotary", "score_function")  # no scales
 

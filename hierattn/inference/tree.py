@@ -9,13 +9,15 @@ import xarray as xr
 from jaxtyping import Float
 from numpyro.infer import Predictive
 
-from hierattn.inference import integrated, latents, nuts
+from hierattn.base.float64 import in_float64
+from hierattn.base.provenance import provenance
+from hierattn.base.reasons import finite, reason
+from hierattn.inference import integrated, latents
+from hierattn.inference.methods import nuts
 from hierattn.inference.problem import Posterior, Problem
-from hierattn.inference.verdict import convergence, finite, identification, of_Sigma, reason, sensitivity, summary
-from hierattn.kernels import factor
-from hierattn.marginal import in_float64
+from hierattn.inference.verdict import convergence, identification, of_Sigma, sensitivity, summary
+from hierattn.layer.kernels import factor
 from hierattn.models import DIMS
-from hierattn.storage import provenance
 
 PREDICTED = 2**22  # numbers in a predictive group
 LIKELIHOODS = 2**24  # numbers in the group of likelihoods: of more draws than that some are left out
@@ -158,7 +160,7 @@ def likelihoods(
     draws = {name: x[:, ::every] for name, x in found.draws.items()}
     shape = (*found.statistics["lp"][:, ::every].shape, networks)
     if found.method == "marginal" and problem.observations.s == 1:
-        from hierattn.inference.grid import log_likelihood
+        from hierattn.inference.methods.grid import log_likelihood
 
         value = log_likelihood(problem, draws["score_scale"].ravel(), draws["value_scale"].ravel())
         return np.asarray(value).reshape(shape), 0.0, []

@@ -6,21 +6,13 @@ from typing import Any
 import arviz
 import numpy as np
 
+from hierattn.base.reasons import reason
+
 RHAT, ESS_A_CHAIN, EBFMI, DIVERGENCES = 1.01, 100, 0.3, 1e-3
 SIGMA_RHAT, SIGMA_ENTRIES, SIGMA_RECORDS = 1.05, 500, 20  # entries looked at, at most; records of them, at least
 FEWEST_DRAWS = 100  # that importance sampling can be asked about
 PSENSE = 0.05  # sensitivity to the prior from which a posterior depends on it
 PRIOR_WIDTH = 0.5  # of the prior's 90 % interval (in the logarithm) that a posterior interval covers if data say little
-
-
-def reason(code: str, message: str, **numbers: float) -> dict[str, Any]:
-    """One thing to know about a result; a number that is none is None."""
-    return {"code": code, "message": message, "numbers": {name: finite(x) for name, x in numbers.items()}}
-
-
-def finite(x: float) -> float | None:
-    """The number, or None for NaN and infinities, which JSON does not have."""
-    return x if np.isfinite(x) else None
 
 
 def entries(name: str, x: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:

@@ -1,4 +1,4 @@
-"""Programs of the general theorem (THEORY section 3): written once, they have a law, networks of any width, a NumPyro model."""
+"""Programs of the general theorem: written once, they have a law, networks of any width, a NumPyro model, a graph."""
 
 from hierattn.netsor.program import Program, dot, matrix, nonlin, output, vector
 

@@ -10,7 +10,7 @@ coordinatewise, pseudo-Lipschitz      of functions: see hierattn/coordinatewise.
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from hierattn.errors import InputError, unusable
+from hierattn.base.errors import InputError, unusable
 from hierattn.netsor.variables import MatMul
 
 

@@ -11,10 +11,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from hierattn import kernels, rqmc
-from hierattn.activations import ACTIVATIONS, Activation, cross_dual
-from hierattn.errors import unusable
+from hierattn.base.errors import unusable
+from hierattn.layer import kernels
+from hierattn.layer.activations import ACTIVATIONS, Activation, cross_dual
 from hierattn.netsor.variables import Initial, MatMul, Nonlin, support, value_of
+from hierattn.numerics import rqmc
 
 IDENTITY = ACTIVATIONS["identity"]
 CLOSED = [ACTIVATIONS[name] for name in ("identity", "relu", "erf", "gelu")]

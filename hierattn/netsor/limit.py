@@ -16,13 +16,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from hierattn import kernels, rqmc, two_level
-from hierattn.errors import UnsafeInputError, check_counts, check_key, unusable
+from hierattn.base.errors import UnsafeInputError, check_counts, check_key, unusable
+from hierattn.law.sampling import CHUNK, PART, check_draws, keys_of, power_of_two
+from hierattn.layer import kernels
 from hierattn.netsor.covariances import METHODS, ROUNDING, Covariances
+from hierattn.netsor.notation import Family
 from hierattn.netsor.program import Program
-from hierattn.notation import Family
-from hierattn.random_numbers import normals
-from hierattn.sampling import CHUNK, PART, check_draws, keys_of, power_of_two
+from hierattn.numerics import rqmc
+from hierattn.numerics import two_samples as two_level
+from hierattn.numerics.random_numbers import normals
 
 LARGEST = 2**12  # scalars, or Gaussians, of a program
 REPEATS = rqmc.SHIFTS  # of the whole recursion where quasi-Monte Carlo is needed: their spread is the error of all its layers

@@ -15,12 +15,12 @@ import numpyro
 from numpyro import distributions as dist
 from numpyro.distributions.transforms import AffineTransform, ReshapeTransform
 
-from hierattn import kernels
-from hierattn.distributions import Gaussian
-from hierattn.errors import unusable
-from hierattn.modelling import observe, plates
+from hierattn.base.errors import unusable
+from hierattn.law.distributions import Gaussian
+from hierattn.law.plates import observe, plates
+from hierattn.layer import kernels
 from hierattn.netsor.limit import Limit
-from hierattn.notation import Family
+from hierattn.netsor.notation import Family
 
 
 def model(law: Limit, outputs: Any = None, networks: int = 1, coordinates: int = 1) -> None:

@@ -17,13 +17,13 @@ from typing import Any, NoReturn
 import jax.numpy as jnp
 import numpy as np
 
-from hierattn import kernels
-from hierattn.activations import Activation, Function, lookup
-from hierattn.coordinatewise import check_function
-from hierattn.errors import unusable
+from hierattn.base.errors import unusable
+from hierattn.layer import kernels
+from hierattn.layer.activations import Activation, Function, lookup
 from hierattn.netsor import conditions
+from hierattn.netsor.coordinatewise import check_function
+from hierattn.netsor.notation import PRODUCT, SUM, VIEW, Family, fresh, index_text, program_text, together, walk
 from hierattn.netsor.variables import Initial, Weights, matmul, nonlinear, scaled_dot, support, value_of
-from hierattn.notation import PRODUCT, SUM, VIEW, Family, fresh, index_text, program_text, together, walk
 
 
 class Vectors(Family):

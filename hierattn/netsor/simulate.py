@@ -13,12 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from hierattn import kernels
-from hierattn.errors import check_counts, check_key, unusable
+from hierattn.base.errors import check_counts, check_key, unusable
+from hierattn.finite.network import weights
+from hierattn.layer import kernels
 from hierattn.netsor.program import Program
 from hierattn.netsor.variables import MatMul, support, value_of
-from hierattn.network import weights
-from hierattn.random_numbers import normals
+from hierattn.numerics.random_numbers import normals
 
 TOGETHER = 2**16  # entries of the matrices drawn at once: they stay in the cache
 BATCH = 2**8  # networks of a part, at least if there are as many

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hierattn.activations import Activation, Function
+from hierattn.layer.activations import Activation, Function
 
 
 @dataclass(frozen=True, eq=False)

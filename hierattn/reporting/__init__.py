@@ -1,1 +1,1 @@
-"""One self-contained page that says what to believe."""
+"""Pages and figures that say what to believe."""

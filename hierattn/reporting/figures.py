@@ -5,10 +5,10 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import gammaln
 
-from hierattn.comparison import TAILS
+from hierattn.diagnostics.comparison import TAILS
 from hierattn.diagnostics.diagnosis import Diagnosis
 from hierattn.diagnostics.power import POWER, RIVALS, needed
-from hierattn.reporting.drawing import GAUSSIAN, INK, LAW, SEEN, axes, beneath, plain, svg
+from hierattn.reporting.svg import GAUSSIAN, INK, LAW, SEEN, axes, beneath, plain, svg
 
 
 class Panel(NamedTuple):

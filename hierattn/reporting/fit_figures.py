@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 import matplotlib as mpl
 import numpy as np
 
-from hierattn.reporting.drawing import INK, LAW, SEEN, STYLE, axes, beneath, plain, svg
 from hierattn.reporting.figures import Panel
+from hierattn.reporting.svg import INK, LAW, SEEN, STYLE, axes, beneath, plain, svg
 
 if TYPE_CHECKING:
     from xarray import DataTree

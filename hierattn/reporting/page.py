@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from hierattn.base.files.writing import check_new, whole_file
 from hierattn.diagnostics.diagnosis import Diagnosis, diagnose
 from hierattn.diagnostics.power import RIVALS
-from hierattn.observations import Observations
+from hierattn.observed.observations import Observations
 from hierattn.reporting import figures, fit_figures
 from hierattn.reporting.figures import Panel
-from hierattn.storage import check_new, whole_file
 
 if TYPE_CHECKING:
     from xarray import DataTree

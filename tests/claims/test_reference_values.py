@@ -5,7 +5,9 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from hierattn import Architecture, Law, activations, independent, kernels, rqmc
+from hierattn import Architecture, Law, activations, kernels
+from hierattn.numerics import rqmc
+from hierattn.numerics import softmax_integrals as independent
 from tests.statistics import follows, within
 
 

@@ -7,7 +7,8 @@ import jax
 import numpy as np
 import pytest
 
-from hierattn import Architecture, Law, kernels, rotary_frequencies, rqmc, sequence_mask
+from hierattn import Architecture, Law, kernels, rotary_frequencies, sequence_mask
+from hierattn.numerics import rqmc
 from tests import explicit
 from tests.statistics import mean_agrees, same_joint_law, same_second_moments
 

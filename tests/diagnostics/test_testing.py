@@ -6,7 +6,7 @@ from scipy import stats
 
 from hierattn import Architecture, Law
 from hierattn.diagnostics import reference, statistics, tails, testing
-from hierattn.inference.moment_table import Directions
+from hierattn.inference.methods.moment_table import Directions
 from tests.diagnostics import drawn
 from tests.statistics import mean_agrees, within
 

@@ -8,8 +8,9 @@ import numpyro.distributions as dist
 import pytest
 
 from hierattn import Architecture, InputError, Law, Observations, kernels
-from hierattn.inference import likelihood, networkwise
+from hierattn.inference import likelihood
 from hierattn.inference.fitting import lookup
+from hierattn.inference.methods import networkwise
 from hierattn.inference.problem import pose
 
 pytestmark = pytest.mark.usefixtures("float64")

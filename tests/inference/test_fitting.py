@@ -12,8 +12,9 @@ import numpyro.distributions as dist
 import pytest
 
 from hierattn import InputError, Law, Observations, kernels
-from hierattn.inference import fitting, networkwise, nuts, tree
+from hierattn.inference import fitting, tree
 from hierattn.inference.fitting import MODELS, fit, lookup, route
+from hierattn.inference.methods import networkwise, nuts
 from hierattn.inference.problem import Posterior, pose
 from tests.inference import tiny
 from tests.statistics import SIGMAS, same_joint_law
@@ -217,7 +218,7 @@ def test_both_samplers_find_the_same_posterior(monkeypatch):
 OWN_MODEL = """
 import numpyro
 import numpyro.distributions as dist
-from hierattn.modelling import observe, plates
+from hierattn.law.plates import observe, plates
 
 def model(outputs=None, networks=1, coordinates=1, tokens=1):
     rate = numpyro.sample("rate", dist.Gamma(2.0, 2.0))

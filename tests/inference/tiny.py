@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from hierattn import Architecture, Observations, kernels
-from hierattn.inference import fitting, networkwise, nuts
+from hierattn.inference import fitting
+from hierattn.inference.methods import networkwise, nuts
 
 CONSTANTS = {
     (networkwise, "WARM_UP"): 2,

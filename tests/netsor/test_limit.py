@@ -7,7 +7,8 @@ import pytest
 from scipy import integrate, stats
 
 from analysis import programs
-from hierattn import Architecture, InputError, Law, UnsafeInputError, kernels, theorem
+from hierattn import Architecture, InputError, Law, UnsafeInputError, kernels
+from hierattn.finite import theorem
 from hierattn.netsor import Program, dot, matrix, nonlin, output, vector
 from hierattn.netsor import limit as limit_module
 from hierattn.netsor.limit import Limit

@@ -11,7 +11,7 @@ from scipy import stats
 
 from analysis import programs
 from hierattn import Architecture, InputError, Law, kernels
-from hierattn.distributions import Outputs, Scores
+from hierattn.law.distributions import Outputs, Scores
 from hierattn.netsor import Program, dot, matrix, output, vector
 from hierattn.netsor.limit import Limit
 from hierattn.netsor.model import model

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from hierattn import InputError, Observations, diagnose, report
-from hierattn.reporting import drawing, page
+from hierattn.reporting import page
+from hierattn.reporting import svg as drawing
 from tests.diagnostics import drawn
 from tests.reporting import trees
 
@@ -181,7 +182,7 @@ def test_each_payload_in_the_template(words, raw):
 
 
 def _named(observations, words):
-    from hierattn.observations import Observations as Kind
+    from hierattn.observed.observations import Observations as Kind
 
     renamed = object.__new__(Kind)
     renamed.__dict__.update(vars(observations) | {"source": words})

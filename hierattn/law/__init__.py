@@ -1,0 +1,1 @@
+"""The distribution of one wide layer's outputs: scores, covariance, sampling, moments, marginals, NumPyro distributions."""

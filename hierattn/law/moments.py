@@ -1,0 +1,229 @@
+"""Moments of the law, each with an error that covers the truth.
+
+One token's outputs are a scale mixture: y ~ N(0, v), v = H^{-1} sum_a o_a^2 u_a, u = w K w' with w the token's attention row.
+Its variance is E[v] and its excess kurtosis 3 Var(v) / E[v]^2, made of E[u] and Var(u) of every head (THEORY section 4).
+
+    closed form    weights that cannot vary, and identity scores
+    quadrature     keys independent but for a common part: one-dimensional integrals (`independent`)
+    RQMC           anything else: a Sobol net under random shifts, whose spread is the error
+
+At finite head_dim the row's scores share a factor r ~ chi2_{n_H} / n_H, and the values' Wishart matrix, integrated out by hand,
+adds (2 / n_H) E[u^2] to the variance of u, or its mixed terms for heads that share values (THEORY section 6).
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.special import gammaincinv, ndtri
+
+from hierattn.law import joint_moments
+from hierattn.law.law import Law
+from hierattn.law.one_token import bias_row, coupled, seen_keys
+from hierattn.layer.architecture import Architecture
+from hierattn.numerics import rqmc
+from hierattn.numerics import softmax_integrals as independent
+from hierattn.numerics.softmax_integrals import MeanVariance
+
+PILOT = 2**21  # numbers spent on the choice between two ways to integrate
+ENOUGH_MEAN, ENOUGH_VARIANCE = 5e-5, 3e-3  # relative errors at which RQMC stops
+
+
+class Moments(NamedTuple):
+    """Variance and excess kurtosis of one token. The truth lies within an error in 999 of 1,000 cases (always, if exact)."""
+
+    variance: float
+    variance_error: float
+    excess_kurtosis: float
+    excess_kurtosis_error: float
+    method: str
+
+
+class Row(NamedTuple):
+    """What one token sees: covariance C of its scores at score scale 1, kernel K over its keys, one bias row a head."""
+
+    C: np.ndarray
+    K: np.ndarray
+    bias: np.ndarray
+
+
+def of_token(law: Law, token: int = 0, seed: int = 0) -> Moments:
+    """Variance and excess kurtosis of the outputs of one token."""
+    row, layer = row_of(law, token), law.layer
+    H, o, extra = layer.heads, layer.value_scale, 2 / layer.head_dim if layer.head_dim else 0.0
+    if layer.head_dim is not None and coupled(layer, row.K):  # the row's scores have more in common than a factor
+        mean, mean_error, covariance, covariance_error = (x.item() for x in joint_moments.of_tokens(law, [token], seed))
+        return _moments(mean, mean_error, covariance, covariance_error, "RQMC")
+    heads = [(q, *b) for q, b in zip((layer.score_scale * layer.score_factor).tolist(), row.bias.tolist(), strict=True)]
+    kinds = {head: _of_u(row, layer, head[0], np.array(head[1:]), seed) for head in set(heads)}
+    E, V, E_error, V_error = np.array([kinds[head][0] for head in heads]).T
+    V, V_error = V * (1 + extra) + extra * E**2, V_error * (1 + extra) + 2 * extra * E * E_error
+    method = " and ".join(sorted({kind[1] for kind in kinds.values()}))
+    return _moments(np.mean(o**2 * E), np.mean(o**2 * E_error), o**4 @ V / H**2, o**4 @ V_error / H**2, method)
+
+
+def summary(law: Law, token: int = 0, seed: int = 0) -> dict[str, Any]:
+    """One token's law as a flat record: every number beside its error; None, with a reason, for what does not exist."""
+    found = of_token(law, token, seed)
+    infinite = found if law.layer.head_dim is None else of_token(law.with_infinite_head_dim(), token, seed)
+    record: dict[str, Any] = {
+        "variance": found.variance,
+        "variance_error": found.variance_error,
+        "excess_kurtosis": found.excess_kurtosis,
+        "excess_kurtosis_error": found.excess_kurtosis_error,
+        "infinite_heads_variance": infinite.variance,
+        "infinite_heads_variance_error": infinite.variance_error,
+        "method": found.method,
+        "reasons": [],
+    }
+    if found.variance == 0:
+        message = "the outputs of this token are zero, so that their kurtosis does not exist"
+        record |= {"excess_kurtosis": None, "excess_kurtosis_error": None}
+        record["reasons"] = [{"code": "zero_outputs", "message": message, "numbers": {"variance": 0.0}}]
+    return record
+
+
+def _moments(E: float, E_error: float, V: float, V_error: float, method: str) -> Moments:
+    if E == 0:
+        return Moments(0.0, 0.0, float("nan"), float("nan"), method)
+    kurtosis = 3 * V / E**2
+    return Moments(float(E), float(E_error), float(kurtosis), float(3 * V_error / E**2 + 2 * kurtosis * E_error / E), method)
+
+
+def row_of(law: Law, token: int) -> Row:
+    """What a token sees."""
+    keys = seen_keys(law, token)
+    xp: Any = jnp if any(isinstance(L, jax.core.Tracer) for L in (law.L_k, law.L_q)) else np
+    L_k, L_q = xp.asarray(law.L_k, float)[keys], xp.asarray(law.L_q, float)[token]
+    K = L_k @ L_k.T
+    C = L_q @ L_q * K
+    if law.layer.rotary is not None:
+        C = C * np.cos(np.multiply.outer(np.subtract.outer(keys, keys), law.layer.rotary)).mean(axis=-1)
+    return Row(C, K, bias_row(law, token, keys))
+
+
+def _of_u(row: Row, layer: Architecture, q: float, bias: np.ndarray, seed: int) -> tuple[MeanVariance, str]:
+    """Mean and variance of u for one head, and how they were found."""
+    C, K, n_H = q**2 * row.C, row.K, layer.head_dim
+    if layer.score_function == "identity":
+        KC, r_squared = K @ C, 1 + (2 / n_H if n_H else 0.0)
+        variance = 2 * r_squared * np.trace(KC @ KC) + 4 * bias @ KC @ K @ bias + (r_squared - 1) * np.trace(KC) ** 2
+        return MeanVariance(np.trace(KC) + bias @ K @ bias, variance, 0.0, 0.0), "closed form"
+    if not C.any() or len(K) == 1 or np.all(K[0, 0] == K):
+        w = _softmax(bias)
+        return MeanVariance(w @ K @ w, 0.0, 0.0, 0.0), "closed form"
+    (d, c, K_fits), (tau_squared, _, C_fits) = diagonal_and_rest(K), diagonal_and_rest(C)
+    if len(K) == 2:
+        tau_squared[:] = tau_squared.mean()  # of two scores only the difference counts
+    if K_fits and C_fits and np.all(tau_squared > 0):
+        alone = independent.mixed(d, bias, np.sqrt(tau_squared), n_H)
+        if alone is not None and _shortfall(alone._replace(mean=alone.mean + c)) < 1:
+            return alone._replace(mean=alone.mean + c), "quadrature"
+    return _of_u_by_rqmc(K, C, bias, n_H, seed), "RQMC"
+
+
+def _softmax(p: np.ndarray) -> np.ndarray:
+    w = np.exp(p - p.max(axis=-1, keepdims=True))
+    w /= w.sum(axis=-1, keepdims=True)
+    return w
+
+
+def _exponentials(p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Unnormalised softmax weights of every row, in place, and their sums; rows are shifted only where exp could overflow."""
+    if np.abs(p).max() > 300:
+        p -= p.max(axis=1, keepdims=True)
+    np.exp(p, out=p)
+    return p, p.sum(axis=1)
+
+
+def diagonal_and_rest(M: np.ndarray) -> tuple[np.ndarray, float, bool]:
+    """M = diag(d) + c with c the mean off the diagonal: d, c, and whether that is all of M."""
+    c = (M.sum() - M.trace()) / (M.size - len(M))
+    d = M.diagonal() - c
+    return d, c, bool(np.abs(M - np.diag(d) - c).max() <= 1e-13 * np.abs(M).max())
+
+
+def _of_u_by_rqmc(K: np.ndarray, C: np.ndarray, bias: np.ndarray, n_H: int | None, seed: int) -> MeanVariance:
+    """RQMC over the row's scores, p = R z sqrt(r) + b, on the better of two roots R of their covariance.
+
+    Principal axes, widest first, suit smooth kernels. The symmetric root suits nearly independent keys: it is close to the
+    independent scores p_j = tau_j z_j, whose u_0 has known moments and serves as control variate.
+    """
+    centred = C - C.mean(axis=0) - C.mean(axis=1)[:, None] + C.mean()  # a row's mean does not change its softmax
+    values, vectors = np.linalg.eigh(centred)
+    axes = vectors * np.sqrt(values.clip(0))
+    tries = [_RowIntegral(K, axes[:, ::-1], bias, n_H)]
+    (d, c, _), (tau_squared, *_) = diagonal_and_rest(K), diagonal_and_rest(C)
+    tau = np.sqrt(tau_squared.clip(0))
+    known = independent.moments(d, bias, tau)
+    if known is not None:
+        tries.append(_RowIntegral(K, axes @ vectors.T, bias, n_H, Control(d, c, tau, known)))
+    best = min(tries, key=lambda integral: _shortfall(integral.estimate(seed, PILOT)))
+    return best.estimate(seed)
+
+
+class Control(NamedTuple):
+    """A control variate u_0 = sum_j d_j w_j^2 + c over independent scores p_j = tau_j z_j + b_j, and what is known of it."""
+
+    d: np.ndarray
+    c: float
+    tau: np.ndarray
+    known: MeanVariance
+
+
+class _RowIntegral:
+    """Mean and variance of u over p = R z sqrt(r) + b, with or without a control variate."""
+
+    def __init__(self, K: np.ndarray, R: np.ndarray, bias: np.ndarray, n_H: int | None, control: Control | None = None) -> None:
+        self.K, self.R, self.bias, self.n_H, self.control = K, R, bias, n_H, control
+        self.around = _softmax(bias) @ K @ _softmax(bias)
+
+    def estimate(self, seed: int, budget: int | None = None) -> MeanVariance:
+        dim = self.R.shape[1] + (self.n_H is not None)
+        return self.summary(rqmc.expectations(self.statistics, dim, seed, self.enough, budget))
+
+    def statistics(self, uniforms: np.ndarray) -> np.ndarray:
+        """Means of u and u^2 about a centre, and with a control variate those of u_0 and all products."""
+        z = ndtri(uniforms[:, : self.R.shape[1]])
+        p = z @ self.R.T
+        if self.n_H is not None:
+            p *= np.sqrt(gammaincinv(self.n_H / 2, uniforms[:, -1:]) * 2 / self.n_H)
+        e, total = _exponentials(p + self.bias)
+        u = np.einsum("nj,nj->n", e @ self.K, e) / total**2 - self.around
+        columns = [u, u**2]
+        if self.control is not None:
+            e, total = _exponentials(self.control.tau * z + self.bias)
+            u_0 = e**2 @ self.control.d / total**2 + self.control.c - self.around
+            columns += [u_0, u_0**2]
+        x = np.stack(columns)
+        return np.concatenate([x.mean(axis=1), (x @ x.T).ravel() / x.shape[1]])
+
+    def summary(self, means: np.ndarray) -> MeanVariance:
+        known_error = (0.0, 0.0)
+        first, second = means[:, :2].T
+        if self.control is not None:
+            first, second = self.controlled(means, self.control)
+            known_error = self.control.known[2:]
+        mean, variance = first.mean(), second.mean() - first.mean() ** 2
+        mean_error, variance_error = rqmc.error(first) + known_error[0], rqmc.error(second - first**2) + known_error[1]
+        return MeanVariance(self.around + mean, variance, mean_error, variance_error)
+
+    def controlled(self, means: np.ndarray, control: Control) -> np.ndarray:
+        """Regress (u, u^2) on (u_0, u_0^2), whose means are known."""
+        centre, products = means[:, :4].mean(axis=0), means[:, 4:].mean(axis=0).reshape(4, 4)
+        covariance = products - np.outer(centre, centre)
+        slopes = np.linalg.lstsq(covariance[2:, 2:], covariance[2:, :2])[0]
+        first = control.known.mean + control.c - self.around
+        truth = np.array([first, control.known.variance + first**2])
+        return (means[:, :2] - (means[:, 2:4] - truth) @ slopes).T
+
+    def enough(self, means: np.ndarray) -> bool:
+        return _shortfall(self.summary(means)) < 1
+
+
+def _shortfall(found: MeanVariance) -> float:
+    """How many times the worse of the two relative errors is larger than it should be."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        errors = (found.mean_error / found.mean / ENOUGH_MEAN, found.variance_error / abs(found.variance) / ENOUGH_VARIANCE)
+    return float(np.nanmax(errors)) if found.mean_error or found.variance_error else 0.0

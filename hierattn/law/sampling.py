@@ -1,0 +1,191 @@
+"""Drawing from a law part by part: what `Law` and `FiniteWidth` have in common.
+
+Scores are drawn in chunks of networks whose size depends on the law alone, and outputs in parts of a chunk, sized by their
+number of coordinates, with keys folded from (rng_key, chunk, part). So the first networks are the same however many are asked
+for, memory does not grow with their number, and nothing is compiled again for another one.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from hierattn.base.errors import UnsafeInputError, check_counts, check_key
+from hierattn.layer.architecture import Architecture
+from hierattn.numerics.random_numbers import normals
+
+if TYPE_CHECKING:
+    from hierattn.law.law import Law
+
+CHUNK = 2**18  # scores drawn at once: they stay in the cache
+PART = 2**20  # normals drawn at once for outputs
+TOO_LARGE = 2**33  # bytes of one returned array
+
+
+class Networks(NamedTuple):
+    """Networks drawn together: scores p, factors F of Sigma = F F', outputs y."""
+
+    p: Float[Array, "network H q k"]
+    F: Float[Array, "network q Hr"]
+    y: Float[Array, "network q coordinate"]
+
+
+class Recipe(NamedTuple):
+    """How something is drawn for many networks: draw(rng_key, networks, *fixed, *numbers), compiled once for all numbers."""
+
+    draw: Callable
+    fixed: tuple
+    numbers: tuple
+
+
+class Sampled(ABC):
+    """A law of networks that can be drawn from: a layer, its (queries, keys), a dtype, and inputs, fixed or random."""
+
+    layer: Architecture
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, int]:
+        """(queries, keys)."""
+
+    @property
+    @abstractmethod
+    def dtype(self) -> Any:
+        """What draws are computed in."""
+
+    @abstractmethod
+    def with_inputs(self, rng_key: Array, networks: int) -> "Law":
+        """The law given the inputs of these networks."""
+
+    @abstractmethod
+    def variances_of(self, token: int, keys: np.ndarray, heads: Any, networks: int) -> Recipe:
+        """The recipe for conditional variances of one token that sees these keys, networks at a time."""
+
+    def sample(self, rng_key: Array, networks: int, coordinates: int = 1) -> Float[Array, "network q coordinate"]:
+        """Outputs (network, token, coordinate): scores redrawn for every network, shared by its coordinates."""
+        check_draws(self.dtype, rng_key, self.shape[0], networks=networks, coordinates=coordinates)
+        return jnp.concatenate([drawn.y for drawn in draw_networks(self, rng_key, networks, coordinates)])
+
+    def stream(self, rng_key: Array, networks: int, coordinates: int = 1) -> Iterator[Networks]:
+        """The draws of `sample` in parts that need little memory: outputs y, the scores p behind them, factors F of Sigma."""
+        check_draws(self.dtype, rng_key, 0, networks=networks, coordinates=coordinates)
+        check_draws(self.dtype, rng_key, self.shape[0], coordinates=coordinates)
+        return draw_networks(self, rng_key, networks, coordinates)
+
+    def sample_scores(self, rng_key: Array, networks: int) -> Float[Array, "network H q k"]:
+        """Scores (network, head, query, key): those behind `sample` with the same key."""
+        check_draws(self.dtype, rng_key, self.layer.heads * math.prod(self.shape), networks=networks)
+        return jnp.concatenate([chunk.p for chunk in _chunks(self, rng_key, networks)])[:networks]
+
+    def sample_Sigma(self, rng_key: Array, networks: int) -> Float[Array, "network q q"]:
+        """Conditional covariances Sigma (network, token, token): those behind `sample` with the same key."""
+        check_draws(self.dtype, rng_key, self.shape[0] ** 2, networks=networks)
+        factors = (draw_factors(chunk.law, chunk.keys.values, chunk.p) for chunk in _chunks(self, rng_key, networks))
+        return jnp.concatenate([F @ F.mT for F in factors])[:networks]
+
+    def sample_variances(self, rng_key: Array, networks: int, token: int = 0) -> Float[Array, " network"]:
+        """Conditional variances v = Sigma_ii of one token, by a shortcut that draws nothing else (so not those of `sample`)."""
+        from hierattn.law import one_token  # builds on this file
+
+        check_draws(self.dtype, rng_key, 1, networks=networks)
+        return jnp.concatenate(list(one_token.stream(self, rng_key, networks, token)))
+
+
+@partial(jax.jit, static_argnames=("networks", "draw", "fixed"))
+def follow(rng_key: Array, networks: int, draw: Callable, fixed: tuple, numbers: tuple) -> Any:
+    """What a recipe gives."""
+    return draw(rng_key, networks, *fixed, *numbers)
+
+
+def draw_networks(
+    law: Sampled, rng_key: Array, number: int, coordinates: int = 1, given: Array | None = None
+) -> Iterator[Networks]:
+    """All networks in order, a part at a time; with the given scores if there are any."""
+    for start, keys, law_c, p in _chunks(law, rng_key, number, given):
+        F = draw_factors(law_c, keys.values, p)
+        part = min(len(p), power_of_two(PART // (law.layer.heads * law.shape[1] * coordinates)))
+        for first in range(start, min(start + len(p), number), part):
+            drawn = draw_outputs(keys.outputs, p, F, (first - start) // part, part, coordinates)
+            yield drawn if number - first >= part else jax.tree.map(lambda x: x[: number - first], drawn)  # noqa: B023
+
+
+class Keys(NamedTuple):
+    """A chunk's keys."""
+
+    scores: Array
+    values: Array
+    outputs: Array
+    inputs: Array
+
+
+class Chunk(NamedTuple):
+    """Networks drawn at once: the number of those before, keys, their law given its inputs, their scores."""
+
+    start: int
+    keys: Keys
+    law: "Law"
+    p: Float[Array, "network H q k"]
+
+
+def _chunks(law: Sampled, rng_key: Array, number: int, given: Array | None = None) -> Iterator[Chunk]:
+    """All chunks in order; with the given scores if there are any."""
+    waves = 1 if law.layer.rotary is None else 2 * law.layer.rotary.shape[0]
+    chunk = power_of_two(CHUNK // (law.layer.heads * law.shape[0] * law.shape[1] * waves))
+    for c in range(-(-number // chunk)):
+        keys = keys_of(rng_key, c)
+        law_c = law.with_inputs(keys.inputs, chunk)
+        p = draw_scores(law_c, keys.scores, chunk) if given is None else _chunk_of(given, c, chunk)
+        yield Chunk(c * chunk, keys, law_c, p)
+
+
+@partial(jax.jit, static_argnames=("networks",))
+def draw_scores(law: "Law", rng_key: Array, networks: int) -> Float[Array, "network H q k"]:
+    """Scores of some networks."""
+    return law.scores_from(*law.sample_base(rng_key, networks))
+
+
+@jax.jit
+def draw_factors(law: "Law", rng_key: Array, p: Array) -> Float[Array, "network q Hr"]:
+    """Factors of Sigma for networks whose scores are p."""
+    return law.factor(p, law.sample_values(rng_key, len(p)))
+
+
+@partial(jax.jit, static_argnames=("part", "coordinates"))
+def draw_outputs(rng_key: Array, p: Array, F: Array, j: Any, part: int, coordinates: int) -> Networks:
+    """Part j of a chunk, with its outputs."""
+    p, F = (jax.lax.dynamic_slice_in_dim(x, j * part, part) for x in (p, F))
+    key = jax.random.fold_in(rng_key, j)
+    return Networks(p, F, F @ normals(key, (part, F.shape[-1], coordinates), F.dtype))
+
+
+@jax.jit
+def keys_of(rng_key: Array, c: Any) -> Keys:
+    """The keys of chunk c: made once, so that what is drawn with them is sooner compiled."""
+    return Keys(*jax.random.split(jax.random.fold_in(rng_key, c), 4))
+
+
+def _chunk_of(given: Array, c: int, chunk: int) -> Array:
+    """Given scores of chunk c; zeros fill up the last one."""
+    p = given[c * chunk : (c + 1) * chunk]
+    return jnp.pad(p, [(0, chunk - len(p)), (0, 0), (0, 0), (0, 0)])
+
+
+def power_of_two(x: int) -> int:
+    """The largest power of two up to x; 1 at least."""
+    return 1 << max(x.bit_length() - 1, 0)
+
+
+def check_draws(dtype: Any, rng_key: Any, each: int, **counts: Any) -> None:
+    """A key, counts that are positive, and no more draws of `each` numbers than one array may hold."""
+    check_key(rng_key)
+    check_counts(**counts)
+    total = math.prod(map(int, counts.values())) * each * np.dtype(dtype).itemsize
+    if total > TOO_LARGE:
+        asked = " x ".join(f"{name} = {count}" for name, count in counts.items())
+        raise UnsafeInputError(f"{asked}: expected at most {TOO_LARGE:.2g} bytes, got {total:.2g}; use stream")
