@@ -35,7 +35,9 @@ if TYPE_CHECKING:
     from hierattn.law.marginal import Marginal
     from hierattn.law.moments import Moments
     from hierattn.layer import activations, kernels
-    from hierattn.layer.architecture import Architecture, rotary_frequencies, sequence_mask
+    from hierattn.layer.architecture import Architecture
+    from hierattn.layer.masks import sequence_mask
+    from hierattn.layer.positions import rotary_frequencies
     from hierattn.observed.observations import Observations, read
     from hierattn.reporting.page import report
 
@@ -72,8 +74,8 @@ __all__ = [
 
 _HOMES = {
     "Architecture": "layer.architecture",
-    "rotary_frequencies": "layer.architecture",
-    "sequence_mask": "layer.architecture",
+    "rotary_frequencies": "layer.positions",
+    "sequence_mask": "layer.masks",
     "InputError": "base.errors",
     "UnsafeInputError": "base.errors",
     "FiniteWidth": "finite.collapsed",

@@ -39,6 +39,12 @@ def check_counts(**counts: Any) -> None:
             raise unusable(name, "a positive whole number", repr(count))
 
 
+def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    """One of some words."""
+    if value not in choices:
+        raise unusable(name, "one of " + ", ".join(choices), repr(value))
+
+
 def as_array(argument: str, value: Any, kind: type | None = float) -> "np.ndarray":
     """The value as a NumPy array (of this kind), or an error that names the argument."""
     import numpy as np

@@ -18,7 +18,8 @@ from jaxtyping import Array, Float
 
 from hierattn.base.errors import UnsafeInputError, as_array, check_counts, check_key, unusable
 from hierattn.finite.inputs import RandomInputs
-from hierattn.layer.architecture import Architecture, rotate
+from hierattn.layer.architecture import Architecture
+from hierattn.layer.positions import rotate
 from hierattn.numerics.random_numbers import normals
 
 CEILING = 2**28  # bytes of weights held at once

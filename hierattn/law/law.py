@@ -19,7 +19,8 @@ from jaxtyping import Array, Float, Num
 from hierattn.base.errors import unusable
 from hierattn.law import sampling
 from hierattn.layer import kernels
-from hierattn.layer.architecture import Architecture, rotate
+from hierattn.layer.architecture import Architecture
+from hierattn.layer.positions import rotate
 from hierattn.numerics.random_numbers import normals
 from hierattn.numerics.wishart import bartlett
 

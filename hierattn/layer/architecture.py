@@ -15,10 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from hierattn.base.errors import as_array, unusable
+from hierattn.base.errors import as_array, check_choice, unusable
+from hierattn.base.tracing import traced
+from hierattn.layer import masks
+from hierattn.layer.scores import SCORE_FUNCTIONS, ScoreFunction
 
 SCALINGS = ("sqrt", "linear")
-SCORE_FUNCTIONS = ("softmax", "identity")
 SCALE_NAMES = ("sigma_q", "sigma_k", "sigma_v", "sigma_o")
 ARRAY_NAMES = (*SCALE_NAMES, "bias", "rotary")
 
@@ -36,7 +38,7 @@ class Architecture:
     mask             None, "causal", or a boolean (s, s) array: may query i look at key j?
     bias             fixed term added to the scores, (s, s) or (H, s, s)
     rotary           frequencies theta_b of rotary position embeddings, one for each pair of head coordinates
-    score_function   "softmax" over keys, or "identity" (the scores themselves are the weights)
+    score_function   "softmax" over keys, or another of `hierattn.layer.scores`, such as "identity"
 
     With cross-attention, queries and keys have kernels of their own, which `Law` takes; mask and bias are then (s_q, s_k).
     """
@@ -59,9 +61,9 @@ class Architecture:
             _check_count(name, getattr(self, name), optional=name != "heads")
         for name in SCALE_NAMES:
             object.__setattr__(self, name, _checked_scale(name, getattr(self, name), self.heads))
-        _check_choice("scaling", self.scaling, SCALINGS)
-        _check_choice("score_function", self.score_function, SCORE_FUNCTIONS)
-        object.__setattr__(self, "mask", _checked_mask(self.mask))
+        check_choice("scaling", self.scaling, SCALINGS)
+        check_choice("score_function", self.score_function, tuple(SCORE_FUNCTIONS))
+        object.__setattr__(self, "mask", masks.checked(self.mask))
         object.__setattr__(self, "bias", _checked_bias(self.bias, self.heads))
         object.__setattr__(self, "rotary", _checked_rotary(self.rotary, self.head_dim))
         _check_groups(self)
@@ -75,6 +77,11 @@ class Architecture:
     def value_scale(self) -> Float[Array | np.ndarray, " H"]:
         """sigma_V sigma_O of every head."""
         return _per_head(self.sigma_v * self.sigma_o, self.heads)
+
+    @property
+    def scores(self) -> ScoreFunction:
+        """How its scores become weights."""
+        return SCORE_FUNCTIONS[self.score_function]
 
     @property
     def score_factor(self) -> float:
@@ -112,24 +119,20 @@ class Architecture:
 
     def allowed(self, s_q: int, s_k: int) -> Bool[np.ndarray, "{s_q} {s_k}"] | Bool[Array, "{s_q} {s_k}"]:
         """The mask as a boolean (query, key) array, checked to fit and to leave every query a key."""
-        if self.mask is None:
-            return np.ones((s_q, s_k), bool)
-        if isinstance(self.mask, str):
-            if s_q != s_k:
-                raise unusable("mask", "a boolean (queries, keys) array for cross-attention", "'causal'")
-            return np.tri(s_q, dtype=bool)
-        if self.mask.shape != (s_q, s_k):
-            raise unusable("mask", f"shape {(s_q, s_k)} (queries, keys)", self.mask.shape)
-        return self.mask
+        return masks.allowed(self.mask, s_q, s_k)
 
     def attention(self, p: Float[Array, "*batch H q k"]) -> Float[Array, "*batch H q k"]:
         """Attention weights A of the scores p (bias not yet added): the score function over the allowed keys."""
-        allowed = self.allowed(*p.shape[-2:])
-        if self.bias is not None:
-            p = p + jnp.asarray(self.bias, p.dtype)
-        if self.score_function == "identity":
-            return jnp.where(allowed, p, 0)
-        return jax.nn.softmax(jnp.where(allowed, p, -jnp.inf), axis=-1)
+        added = self.added(*p.shape[-2:])
+        p = p if added is None else p + jnp.asarray(added, p.dtype)
+        return self.scores.weights(p, None if self.mask is None else self.allowed(*p.shape[-2:]))
+
+    def added(self, s_q: int, s_k: int) -> Float[Array | np.ndarray, "*H {s_q} {s_k}"] | None:
+        """What is added to all scores of a sequence: the bias, and what the score function adds; None if that is nothing."""
+        offset = self.scores.offset(s_k)
+        if self.bias is None:
+            return np.full((s_q, s_k), offset) if offset else None
+        return self.bias + offset
 
     def tree_flatten(self) -> tuple[tuple, tuple]:
         """Numbers are leaves (differentiable, no recompilation); everything that fixes shapes is static."""
@@ -150,31 +153,6 @@ class Architecture:
         return self
 
 
-def sequence_mask(lengths: Any, causal: bool = False) -> Bool[np.ndarray, "s s"]:
-    """Mask for several sequences through one network: tokens see their own sequence only (THEORY section 7)."""
-    numbers = as_array("lengths", lengths, kind=None)
-    if numbers.ndim != 1 or numbers.size == 0 or numbers.dtype.kind not in "iu" or numbers.min() < 1:
-        raise unusable("lengths", "one positive whole number per sequence", lengths)
-    sequence = np.repeat(np.arange(numbers.size), numbers)
-    mask = sequence[:, None] == sequence[None, :]
-    return np.tril(mask) if causal else mask
-
-
-def rotary_frequencies(head_dim: int, base: float = 10000.0) -> Float[np.ndarray, " B"]:
-    """The usual frequencies base^{-2b/head_dim}, b = 0 .. head_dim/2 - 1, of rotary position embeddings."""
-    if not isinstance(head_dim, Integral) or head_dim < 2 or head_dim % 2:
-        raise unusable("head_dim", "an even number of at least 2 for rotary embeddings", repr(head_dim))
-    return base ** (-np.arange(0, head_dim, 2) / head_dim)
-
-
-def rotate(x: Float[Array, "*batch s n_H"], frequencies: Float[Array | np.ndarray, " B"]) -> Float[Array, "*batch s n_H"]:
-    """Turn the b-th pair of coordinates of the token at position i by the angle theta_b i."""
-    angle = jnp.arange(x.shape[-2])[:, None] * jnp.asarray(frequencies, x.dtype)
-    cos, sin = jnp.cos(angle), jnp.sin(angle)
-    even, odd = x[..., 0::2], x[..., 1::2]
-    return jnp.stack([even * cos - odd * sin, even * sin + odd * cos], axis=-1).reshape(x.shape)
-
-
 def _static_names() -> tuple[str, ...]:
     return tuple(f.name for f in fields(Architecture) if f.name not in (*ARRAY_NAMES, "mask"))
 
@@ -184,10 +162,6 @@ def _per_head(x: Any, heads: int) -> Any:
     return xp.broadcast_to(x, (heads,))
 
 
-def _concrete(x: Any) -> bool:
-    return not isinstance(x, jax.core.Tracer)
-
-
 def _check_count(name: str, value: Any, optional: bool) -> None:
     if optional and value is None:
         return
@@ -195,13 +169,8 @@ def _check_count(name: str, value: Any, optional: bool) -> None:
         raise unusable(name, "a positive whole number" + (" or None" if optional else ""), repr(value))
 
 
-def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise unusable(name, "one of " + ", ".join(choices), repr(value))
-
-
 def _checked_scale(name: str, value: Any, heads: int) -> Any:
-    if not _concrete(value):
+    if traced(value):
         return value
     scale = as_array(name, value)
     if scale.shape not in ((), (heads,)):
@@ -211,23 +180,8 @@ def _checked_scale(name: str, value: Any, heads: int) -> Any:
     return float(scale) if scale.ndim == 0 else scale
 
 
-def _checked_mask(mask: Any) -> Any:
-    if mask is None or not _concrete(mask):
-        return mask
-    if isinstance(mask, str):
-        _check_choice("mask", mask, ("causal",))
-        return mask
-    mask = as_array("mask", mask, kind=None)
-    if mask.dtype != bool or mask.ndim != 2:
-        raise unusable("mask", "None, 'causal' or a boolean (queries, keys) array", f"{mask.dtype} of shape {mask.shape}")
-    empty = np.flatnonzero(~mask.any(axis=1))
-    if empty.size:
-        raise unusable("mask", "at least one allowed key for every query", f"none for query {empty[0]}", "allow it one")
-    return mask
-
-
 def _checked_bias(bias: Any, heads: int) -> Any:
-    if bias is None or not _concrete(bias):
+    if bias is None or traced(bias):
         return bias
     bias = as_array("bias", bias)
     if bias.ndim not in (2, 3) or (bias.ndim == 3 and bias.shape[0] != heads):
@@ -238,7 +192,7 @@ def _checked_bias(bias: Any, heads: int) -> Any:
 
 
 def _checked_rotary(rotary: Any, head_dim: int | None) -> Any:
-    if rotary is None or not _concrete(rotary):
+    if rotary is None or traced(rotary):
         return rotary
     rotary = as_array("rotary", rotary)
     if rotary.ndim != 1 or rotary.size == 0 or not np.all(np.isfinite(rotary)):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hierattn import Architecture, InputError, rotary_frequencies, sequence_mask
-from hierattn.layer.architecture import rotate
+from hierattn.layer.positions import rotate
 from tests.explicit import turn
 
 
