@@ -15,3 +15,8 @@ def traced(*arrays: Any) -> bool:
 def as_numpy(tree: Any) -> Any:
     """JAX arrays as NumPy's, unless they are being traced: what is small and at hand need not be compiled for."""
     return jax.tree.map(lambda x: x if isinstance(x, Tracer) or not isinstance(x, jax.Array) else np.asarray(x)[()], tree)
+
+
+def tree_traced(tree: Any) -> bool:
+    """Is any number in a tree of them?"""
+    return traced(*jax.tree.leaves(tree))

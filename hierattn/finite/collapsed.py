@@ -15,14 +15,19 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from hierattn.finite import wide_inputs
 from hierattn.finite.inputs import RandomInputs
 from hierattn.law import one_token
+from hierattn.law.hierarchy import Hierarchy
 from hierattn.law.law import Law
 from hierattn.law.marginal import Marginal, from_draws
-from hierattn.law.sampling import Recipe, Sampled, follow
+from hierattn.law.sampled import Sampled
+from hierattn.law.sampling import Recipe, follow
 from hierattn.layer import kernels
 from hierattn.layer.architecture import Architecture
+from hierattn.layer.scores import ScoreFunction
 from hierattn.numerics.random_numbers import normals
+from hierattn.numerics.sums import split, total
 from hierattn.numerics.wishart import assemble, chi_square, entries_below, factor_last
 
 BLOCK = 8  # columns of X held at once: they stay in the cache
@@ -56,11 +61,11 @@ class FiniteWidth(Sampled):
         """JAX's default floating-point type."""
         return jnp.zeros(()).dtype
 
-    def with_inputs(self, rng_key: Array, networks: int) -> Law:
+    def with_inputs(self, rng_key: Array, networks: int) -> Hierarchy:
         """The law given inputs drawn for these networks: a batch of factors L of G = L L'."""
         sizes = (self.inputs.tokens,) if self.inputs.queries is None else self.shape
         factors = [jnp.moveaxis(L, -1, 0) for L in gram_factors(rng_key, self.inputs, sizes, networks)]
-        return Law.from_factors(self.layer, factors[-1], factors[0])
+        return Hierarchy.from_factors(self.layer, factors[-1], factors[0])
 
     def marginal(self, token: int = 0, networks: int = 2**20, seed: int = 0) -> Marginal:
         """The distribution of one token's outputs by Monte Carlo over this many networks: pdf, cdf, ppf, ... with errors."""
@@ -70,12 +75,11 @@ class FiniteWidth(Sampled):
         """The recipe for conditional variances of one token that sees these keys; tokens are exchangeable."""
         m, cross, n = len(keys), self.inputs.queries is not None, self.inputs.width
         own = None if cross or token not in keys else int(np.searchsorted(keys, token))
-        identity = self.layer.score_function == "identity"
         if self.inputs.linear and self.layer.heads < m:
-            return one_token.wide_inputs(heads, n, own, identity)
+            return wide_inputs.recipe(heads, n, own, self.layer.scores)
         # a token that is no key of its own comes before them, in a block of its own where queries are others
         gram = gram_recipe(self.inputs, (m,) if own is not None else (1, m) if cross else (1 + m,), networks)
-        fixed = gram.draw, gram.fixed, own, identity, heads.dim >= 2
+        fixed = gram.draw, gram.fixed, own, self.layer.scores, heads.dim >= 2
         return Recipe(_from_random_factors, fixed, (heads, *gram.numbers))
 
 
@@ -107,9 +111,9 @@ def _linear_factors(rng_key: Array, networks: int, sizes: tuple, ranks: tuple, t
     key_chi, key_normal = jax.random.split(rng_key)
     dtype = jnp.zeros(()).dtype
     df = jnp.concatenate([n - jnp.zeros(1), *(n - jnp.arange(rank) for rank in ranks)]).astype(dtype)
-    root_r, *diagonals = one_token.split(jnp.sqrt(chi_square(key_chi, df[:, None], (len(df), networks), two)), 1, *ranks)
+    root_r, *diagonals = split(jnp.sqrt(chi_square(key_chi, df[:, None], (len(df), networks), two)), 1, *ranks)
     counts = [entries_below(size, rank) for size, rank in zip(sizes, ranks, strict=True)]
-    below = one_token.split(normals(key_normal, (sum(counts), networks), dtype), *counts)
+    below = split(normals(key_normal, (sum(counts), networks), dtype), *counts)
     return tuple(root_r / n * assemble(*parts) for parts in zip(diagonals, below, sizes, strict=True))
 
 
@@ -125,7 +129,7 @@ def _streamed_factors(
         xi = normals(jax.random.fold_in(key_X, i), (block, tokens, networks), dtype)
         x = jax.lax.optimization_barrier(phi(root_r * xi))  # once, not for every product
         x = jnp.where((i * block + jnp.arange(block) < n)[:, None, None], x, 0)
-        return G + one_token.total(x[:, :, None] * x[:, None])
+        return G + total(x[:, :, None] * x[:, None])
 
     G = jax.lax.fori_loop(0, (n + block - 1) // block, add_block, jnp.zeros((tokens, tokens, networks), dtype)) / n
     return tuple(factor_last(G[a:b, a:b]) for a, b in pairwise(np.cumsum((0, *sizes)).tolist()))
@@ -137,7 +141,7 @@ def _from_random_factors(
     draw_gram: Any,
     gram_fixed: tuple,
     own: int | None,
-    identity: bool,
+    scores: ScoreFunction,
     two: bool,
     heads: Any,
     *gram_numbers: Any,
@@ -145,6 +149,6 @@ def _from_random_factors(
     """Conditional variances of networks whose token is key `own`, or none of its keys."""
     key_G, key_heads = jax.random.split(rng_key)
     factors = draw_gram(key_G, networks, *gram_fixed, *gram_numbers)
-    G_ii = one_token.total(factors[0][own or 0] ** 2)
+    G_ii = total(factors[0][own or 0] ** 2)
     L = factors[0][1:] if own is None and len(factors) == 1 else factors[-1]
-    return one_token.from_factors(key_heads, networks, identity, two, heads, G_ii, L)
+    return one_token.from_factors(key_heads, networks, scores, two, heads, G_ii, L)

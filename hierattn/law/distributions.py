@@ -34,11 +34,11 @@ class ScoreTransform(Transform):
 
     def _inverse(self, p: Array) -> Array:
         L_q, L_k = (jnp.linalg.pinv(L)[..., None, :, :] for L in (self.law.L_q, self.law.L_k))
-        return L_q @ (p / self.law._score_scale(p.dtype)) @ L_k.mT
+        return L_q @ (p / self.law.scale_of_scores(p.dtype)) @ L_k.mT
 
     def log_abs_det_jacobian(self, E: Array, p: Array, intermediates: Any = None) -> Array:
         r_q, r_k = E.shape[-2:]
-        scale = r_q * r_k * jnp.sum(jnp.log(self.law._score_scale(E.dtype)))
+        scale = r_q * r_k * jnp.sum(jnp.log(self.law.scale_of_scores(E.dtype)))
         return scale + self.law.layer.heads * (r_k * _log_volume(self.law.L_q) + r_q * _log_volume(self.law.L_k))
 
     def forward_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -197,14 +197,11 @@ def _zero_or_one(scale: Any) -> Any:
 
 def score_base(law: Law) -> tuple[dist.Distribution, dist.Distribution | None]:
     """Distributions of the standard variables (E, B) of one network's scores; B is None at infinite head_dim."""
-    layer, n_H = law.layer, law.layer.head_dim
-    batch, r_q, r_k = law.L_k.shape[:-2], law.L_q.shape[-1], law.L_k.shape[-1]
-    if n_H is None:
-        waves = () if layer.rotary is None else (2 * len(layer.rotary),)
-        return _standard_normal(law.dtype, batch, layer.heads, *waves, r_q, r_k), None
-    if layer.rotary is not None:
-        return _standard_normal(law.dtype, (), layer.heads, r_q, n_H), _standard_normal(law.dtype, (), layer.groups, r_k, n_H)
-    return _standard_normal(law.dtype, (), layer.heads, r_q, min(n_H, r_k)), wishart_factor(law)
+    batch, (shape_E, *shape_B) = law.L_k.shape[:-2], law.base_shapes()
+    if not shape_B:
+        return _standard_normal(law.dtype, batch, *shape_E), None
+    keys = wishart_factor(law) if law.layer.rotary is None else _standard_normal(law.dtype, (), *shape_B[0])
+    return _standard_normal(law.dtype, (), *shape_E), keys
 
 
 def wishart_factor(law: Law) -> dist.Distribution:

@@ -16,7 +16,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from hierattn.base.errors import unusable
-from hierattn.law.law import Law
+from hierattn.law.hierarchy import Hierarchy
 from hierattn.layer import kernels
 from hierattn.layer.architecture import SCALE_NAMES
 from hierattn.numerics import rqmc
@@ -39,7 +39,7 @@ class JointMoments(NamedTuple):
     covariance_error: np.ndarray
 
 
-def of_tokens(law: Law, tokens: list[int] | None = None, seed: int = 0) -> JointMoments:
+def of_tokens(law: Hierarchy, tokens: list[int] | None = None, seed: int = 0) -> JointMoments:
     """Mean and covariance of Sigma over all tokens, or over some."""
     tokens = list(range(law.shape[0])) if tokens is None else tokens
     if any(not isinstance(i, (int, np.integer)) or not 0 <= i < law.shape[0] for i in tokens):
@@ -49,13 +49,13 @@ def of_tokens(law: Law, tokens: list[int] | None = None, seed: int = 0) -> Joint
     return JointMoments(*_over_groups(law, tokens, seed, covariance=True))
 
 
-def mean_of_tokens(law: Law, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def mean_of_tokens(law: Hierarchy, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """The mean of Sigma alone, which needs far less memory, and its error."""
     mean, mean_error, *_ = _over_groups(law, list(range(law.shape[0])), seed, covariance=False)
     return mean, mean_error
 
 
-def _over_groups(law: Law, tokens: list[int], seed: int, covariance: bool) -> list[np.ndarray]:
+def _over_groups(law: Hierarchy, tokens: list[int], seed: int, covariance: bool) -> list[np.ndarray]:
     """Sum over independent groups of heads, those that are alike integrated once."""
     size = 1 if law.layer.head_dim is None else law.layer.group_size
     groups = [_group(law, a, size) for a in range(0, law.layer.heads, size)]
@@ -69,33 +69,29 @@ def _over_groups(law: Law, tokens: list[int], seed: int, covariance: bool) -> li
     return total
 
 
-def _group(law: Law, first: int, size: int) -> Law:
+def _group(law: Hierarchy, first: int, size: int) -> Hierarchy:
     """The law of `size` heads alone."""
     layer, heads = law.layer, slice(first, first + size)
     bias = layer.bias if layer.bias is None or layer.bias.ndim == 2 else layer.bias[heads]
     scales = {name: getattr(layer, name) for name in SCALE_NAMES}
     scales = {name: scale[heads] if np.ndim(scale) else scale for name, scale in scales.items()}
-    return Law.from_factors(layer.replace(heads=size, key_value_heads=1, bias=bias, **scales), law.L_k, law.L_q)
+    return Hierarchy.from_factors(layer.replace(heads=size, key_value_heads=1, bias=bias, **scales), law.L_k, law.L_q)
 
 
-def _only(law: Law, tokens: list[int]) -> tuple[Law, list[int]]:
+def _only(law: Hierarchy, tokens: list[int]) -> tuple[Hierarchy, list[int]]:
     """The law of some queries alone, which needs fewer random numbers; rotary embeddings need every position."""
     if law.layer.rotary is not None or len(tokens) == law.shape[0]:
         return law, tokens
     mask, bias = law.layer.allowed(*law.shape)[tokens], law.layer.bias
     layer = law.layer.replace(mask=mask, bias=None if bias is None else bias[..., tokens, :])
     L_q = np.asarray(law.L_q, float)[tokens]
-    return Law.from_factors(layer, law.L_k, kernels.factor(L_q @ L_q.T)), list(range(len(tokens)))
+    return Hierarchy.from_factors(layer, law.L_k, kernels.factor(L_q @ L_q.T)), list(range(len(tokens)))
 
 
-def _of_group(law: Law, tokens: list[int], seed: int, covariance: bool) -> tuple[np.ndarray, ...]:
+def _of_group(law: Hierarchy, tokens: list[int], seed: int, covariance: bool) -> tuple[np.ndarray, ...]:
     """Mean and covariance of Sigma for the heads of `law`, which share keys and values, and their errors."""
     law, tokens = _only(law, tokens)
-    layer, r_q, r_k, t = law.layer, law.L_q.shape[-1], law.L_k.shape[-1], len(tokens)
-    if layer.head_dim is None:
-        shapes = [(layer.heads, *(() if layer.rotary is None else (2 * len(layer.rotary),)), r_q, r_k)]
-    else:
-        shapes = [(layer.heads, r_q, layer.head_dim), (1, r_k, layer.head_dim)]
+    shapes, t = law.base_shapes(whole=True), len(tokens)
     sizes = [math.prod(shape) for shape in shapes]
     with jax.enable_x64(True):
         around = np.asarray(law.linear_scaling())[np.ix_(tokens, tokens)]
@@ -126,7 +122,7 @@ def _of_group(law: Law, tokens: list[int], seed: int, covariance: bool) -> tuple
 
 @partial(jax.jit, static_argnames=("tokens", "covariance"))
 def _group_statistics(
-    law: Law, tokens: tuple[int, ...], covariance: bool, E: jax.Array, B: jax.Array | None = None
+    law: Hierarchy, tokens: tuple[int, ...], covariance: bool, E: jax.Array, B: jax.Array | None = None
 ) -> jax.Array:
     """Averages over points of Sigma and of its products (if asked for), values integrated out.
 

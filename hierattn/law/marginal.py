@@ -9,7 +9,7 @@ of Gaussians over v, never a density estimate of y. All in float64, and differen
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,14 +18,13 @@ from jax.core import Tracer
 from jax.scipy.special import ndtr
 from jaxtyping import Array
 
-from hierattn.base import tracing
 from hierattn.base.errors import unusable
 from hierattn.base.float64 import in_float64
+from hierattn.base.tracing import as_numpy, traced
+from hierattn.law import one_token
+from hierattn.law.sampling import Source
 from hierattn.numerics import mixtures, rqmc, scale_mixture
 from hierattn.numerics.mixtures import Nodes
-
-if TYPE_CHECKING:
-    from hierattn.law.sampling import Sampled
 
 BATCHES = 16  # of drawn networks
 BIN = 1 / 512  # width of bins in log v for drawn variances
@@ -44,6 +43,11 @@ class Marginal(NamedTuple):
     nodes: Nodes
     method: str
     v_max: Any = math.inf
+
+    def __repr__(self) -> str:
+        if traced(*self.nodes):
+            return f"Marginal(abstract, method={self.method!r})"
+        return f"Marginal(variance={self.variance:.6g}, excess_kurtosis={self.excess_kurtosis:.6g}, method={self.method!r})"
 
     @in_float64
     def pdf(self, y: Any) -> Any:
@@ -137,10 +141,10 @@ class Marginal(NamedTuple):
 
     def _evaluate(self, function: Callable, at: Any) -> Any:
         """A function by every row of nodes: compiled where JAX traces or there is much to do, or else by NumPy."""
-        at = at if at is None or tracing.traced(at) else np.asarray(at, float)
-        rows = Nodes(*(a.reshape(len(a), *[1] * np.ndim(at), -1) for a in tracing.as_numpy(self.nodes)))
-        if tracing.traced(*rows, at) or rows.x.size * np.size(at) > mixtures.LARGE:
-            return tracing.as_numpy(_compiled(function, rows, at))
+        at = at if at is None or traced(at) else np.asarray(at, float)
+        rows = Nodes(*(a.reshape(len(a), *[1] * np.ndim(at), -1) for a in as_numpy(self.nodes)))
+        if traced(*rows, at) or rows.x.size * np.size(at) > mixtures.LARGE:
+            return as_numpy(_compiled(function, rows, at))
         with np.errstate(over="ignore"):  # densities far out are zero
             return function(rows, at)
 
@@ -157,11 +161,9 @@ def _compiled(function: Callable, nodes: Nodes, at: Any) -> Array:
 
 @in_float64
 def from_draws(
-    law: "Sampled", token: int = 0, networks: int = 2**20, seed: int = 0, advance: Any = None, batches: int = BATCHES
+    law: Source, token: int = 0, networks: int = 2**20, seed: int = 0, advance: Any = None, batches: int = BATCHES
 ) -> Marginal:
     """The distribution by Monte Carlo: conditional variances drawn in equal batches, of which only bins are kept."""
-    from hierattn.law import one_token
-
     if not isinstance(networks, (int, np.integer)) or networks < 2 * batches:
         raise unusable("networks", f"a whole number of at least {2 * batches}", repr(networks))
     size, bins = int(networks) // batches, np.zeros((batches, 3, round((HIGHEST - LOWEST) / BIN)))

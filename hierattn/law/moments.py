@@ -4,7 +4,7 @@ One token's outputs are a scale mixture: y ~ N(0, v), v = H^{-1} sum_a o_a^2 u_a
 Its variance is E[v] and its excess kurtosis 3 Var(v) / E[v]^2, made of E[u] and Var(u) of every head (THEORY section 4).
 
     closed form    weights that cannot vary, and identity scores
-    quadrature     keys independent but for a common part: one-dimensional integrals (`independent`)
+    quadrature     softmax, keys independent but for a common part: one-dimensional integrals (`softmax_integrals`)
     RQMC           anything else: a Sobol net under random shifts, whose spread is the error
 
 At finite head_dim the row's scores share a factor r ~ chi2_{n_H} / n_H, and the values' Wishart matrix, integrated out by hand,
@@ -13,17 +13,15 @@ adds (2 / n_H) E[u^2] to the variance of u, or its mixed terms for heads that sh
 
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from scipy.special import gammaincinv, ndtri
+from scipy.special import ndtri
 
 from hierattn.law import joint_moments
-from hierattn.law.law import Law
-from hierattn.law.one_token import bias_row, coupled, seen_keys
+from hierattn.law.hierarchy import Hierarchy
+from hierattn.law.row import Head, Row, centred, coupled, diagonal_and_rest, heads_of, row_of
 from hierattn.layer.architecture import Architecture
-from hierattn.numerics import rqmc
-from hierattn.numerics import softmax_integrals as independent
+from hierattn.layer.scores import ScoreFunction
+from hierattn.numerics import chi_square, rqmc
 from hierattn.numerics.softmax_integrals import MeanVariance
 
 PILOT = 2**21  # numbers spent on the choice between two ways to integrate
@@ -40,30 +38,26 @@ class Moments(NamedTuple):
     method: str
 
 
-class Row(NamedTuple):
-    """What one token sees: covariance C of its scores at score scale 1, kernel K over its keys, one bias row a head."""
-
-    C: np.ndarray
-    K: np.ndarray
-    bias: np.ndarray
-
-
-def of_token(law: Law, token: int = 0, seed: int = 0) -> Moments:
+def of_token(law: Hierarchy, token: int = 0, seed: int = 0) -> Moments:
     """Variance and excess kurtosis of the outputs of one token."""
     row, layer = row_of(law, token), law.layer
-    H, o, extra = layer.heads, layer.value_scale, 2 / layer.head_dim if layer.head_dim else 0.0
-    if layer.head_dim is not None and coupled(layer, row.K):  # the row's scores have more in common than a factor
+    H, extra = layer.heads, 2 / layer.head_dim if layer.head_dim else 0.0
+    if coupled(layer, row.K):  # the row's scores have more in common than a factor
         mean, mean_error, covariance, covariance_error = (x.item() for x in joint_moments.of_tokens(law, [token], seed))
         return _moments(mean, mean_error, covariance, covariance_error, "RQMC")
-    heads = [(q, *b) for q, b in zip((layer.score_scale * layer.score_factor).tolist(), row.bias.tolist(), strict=True)]
-    kinds = {head: _of_u(row, layer, head[0], np.array(head[1:]), seed) for head in set(heads)}
-    E, V, E_error, V_error = np.array([kinds[head][0] for head in heads]).T
+    heads = heads_of(layer, row)
+    settings = {(head.q, *head.bias): head for head in heads}  # values' scales do not matter for u
+    kinds = {key: _of_u(row, layer, head, seed) for key, head in settings.items()}
+    found = [kinds[head.q, *head.bias] for head in heads]
+    E, V, E_error, V_error = np.array([each for each, _ in found]).T
     V, V_error = V * (1 + extra) + extra * E**2, V_error * (1 + extra) + 2 * extra * E * E_error
-    method = " and ".join(sorted({kind[1] for kind in kinds.values()}))
-    return _moments(np.mean(o**2 * E), np.mean(o**2 * E_error), o**4 @ V / H**2, o**4 @ V_error / H**2, method)
+    o, count = np.array([head.o for head in heads]), np.array([head.number for head in heads])
+    method = " and ".join(sorted({method for _, method in found}))
+    share, square = count * o**2 / H, count * o**4 / H**2
+    return _moments(share @ E, share @ E_error, square @ V, square @ V_error, method)
 
 
-def summary(law: Law, token: int = 0, seed: int = 0) -> dict[str, Any]:
+def summary(law: Hierarchy, token: int = 0, seed: int = 0) -> dict[str, Any]:
     """One token's law as a flat record: every number beside its error; None, with a reason, for what does not exist."""
     found = of_token(law, token, seed)
     infinite = found if law.layer.head_dim is None else of_token(law.with_infinite_head_dim(), token, seed)
@@ -91,74 +85,40 @@ def _moments(E: float, E_error: float, V: float, V_error: float, method: str) ->
     return Moments(float(E), float(E_error), float(kurtosis), float(3 * V_error / E**2 + 2 * kurtosis * E_error / E), method)
 
 
-def row_of(law: Law, token: int) -> Row:
-    """What a token sees."""
-    keys = seen_keys(law, token)
-    xp: Any = jnp if any(isinstance(L, jax.core.Tracer) for L in (law.L_k, law.L_q)) else np
-    L_k, L_q = xp.asarray(law.L_k, float)[keys], xp.asarray(law.L_q, float)[token]
-    K = L_k @ L_k.T
-    C = L_q @ L_q * K
-    if law.layer.rotary is not None:
-        C = C * np.cos(np.multiply.outer(np.subtract.outer(keys, keys), law.layer.rotary)).mean(axis=-1)
-    return Row(C, K, bias_row(law, token, keys))
-
-
-def _of_u(row: Row, layer: Architecture, q: float, bias: np.ndarray, seed: int) -> tuple[MeanVariance, str]:
+def _of_u(row: Row, layer: Architecture, head: Head, seed: int) -> tuple[MeanVariance, str]:
     """Mean and variance of u for one head, and how they were found."""
-    C, K, n_H = q**2 * row.C, row.K, layer.head_dim
-    if layer.score_function == "identity":
-        KC, r_squared = K @ C, 1 + (2 / n_H if n_H else 0.0)
-        variance = 2 * r_squared * np.trace(KC @ KC) + 4 * bias @ KC @ K @ bias + (r_squared - 1) * np.trace(KC) ** 2
-        return MeanVariance(np.trace(KC) + bias @ K @ bias, variance, 0.0, 0.0), "closed form"
-    if not C.any() or len(K) == 1 or np.all(K[0, 0] == K):
-        w = _softmax(bias)
-        return MeanVariance(w @ K @ w, 0.0, 0.0, 0.0), "closed form"
-    (d, c, K_fits), (tau_squared, _, C_fits) = diagonal_and_rest(K), diagonal_and_rest(C)
-    if len(K) == 2:
-        tau_squared[:] = tau_squared.mean()  # of two scores only the difference counts
-    if K_fits and C_fits and np.all(tau_squared > 0):
-        alone = independent.mixed(d, bias, np.sqrt(tau_squared), n_H)
-        if alone is not None and _shortfall(alone._replace(mean=alone.mean + c)) < 1:
-            return alone._replace(mean=alone.mean + c), "quadrature"
-    return _of_u_by_rqmc(K, C, bias, n_H, seed), "RQMC"
+    C, K, n_H, scores = head.q**2 * row.C, row.K, layer.head_dim, layer.scores
+    known = scores.closed_form(K, C, head.bias, n_H)
+    if known is not None:
+        return known, "closed form"
+    if scores.integrals is not None:
+        (d, c, K_fits), (tau_squared, _, C_fits) = diagonal_and_rest(K), diagonal_and_rest(C)
+        if len(K) == 2:
+            tau_squared[:] = tau_squared.mean()  # of two scores only the difference counts
+        if K_fits and C_fits and np.all(tau_squared > 0):
+            alone = scores.integrals.mixed(d, head.bias, np.sqrt(tau_squared), n_H)
+            if alone is not None and _shortfall(alone._replace(mean=alone.mean + c)) < 1:
+                return alone._replace(mean=alone.mean + c), "quadrature"
+    return _of_u_by_rqmc(K, C, head.bias, n_H, scores, seed), "RQMC"
 
 
-def _softmax(p: np.ndarray) -> np.ndarray:
-    w = np.exp(p - p.max(axis=-1, keepdims=True))
-    w /= w.sum(axis=-1, keepdims=True)
-    return w
-
-
-def _exponentials(p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Unnormalised softmax weights of every row, in place, and their sums; rows are shifted only where exp could overflow."""
-    if np.abs(p).max() > 300:
-        p -= p.max(axis=1, keepdims=True)
-    np.exp(p, out=p)
-    return p, p.sum(axis=1)
-
-
-def diagonal_and_rest(M: np.ndarray) -> tuple[np.ndarray, float, bool]:
-    """M = diag(d) + c with c the mean off the diagonal: d, c, and whether that is all of M."""
-    c = (M.sum() - M.trace()) / (M.size - len(M))
-    d = M.diagonal() - c
-    return d, c, bool(np.abs(M - np.diag(d) - c).max() <= 1e-13 * np.abs(M).max())
-
-
-def _of_u_by_rqmc(K: np.ndarray, C: np.ndarray, bias: np.ndarray, n_H: int | None, seed: int) -> MeanVariance:
+def _of_u_by_rqmc(
+    K: np.ndarray, C: np.ndarray, bias: np.ndarray, n_H: int | None, scores: ScoreFunction, seed: int
+) -> MeanVariance:
     """RQMC over the row's scores, p = R z sqrt(r) + b, on the better of two roots R of their covariance.
 
     Principal axes, widest first, suit smooth kernels. The symmetric root suits nearly independent keys: it is close to the
     independent scores p_j = tau_j z_j, whose u_0 has known moments and serves as control variate.
     """
-    centred = C - C.mean(axis=0) - C.mean(axis=1)[:, None] + C.mean()  # a row's mean does not change its softmax
-    values, vectors = np.linalg.eigh(centred)
+    values, vectors = np.linalg.eigh(centred(C) if scores.shift_invariant else C)
     axes = vectors * np.sqrt(values.clip(0))
-    tries = [_RowIntegral(K, axes[:, ::-1], bias, n_H)]
-    (d, c, _), (tau_squared, *_) = diagonal_and_rest(K), diagonal_and_rest(C)
-    tau = np.sqrt(tau_squared.clip(0))
-    known = independent.moments(d, bias, tau)
-    if known is not None:
-        tries.append(_RowIntegral(K, axes @ vectors.T, bias, n_H, Control(d, c, tau, known)))
+    tries = [_RowIntegral(K, axes[:, ::-1], bias, n_H, scores)]
+    if scores.integrals is not None:
+        (d, c, _), (tau_squared, *_) = diagonal_and_rest(K), diagonal_and_rest(C)
+        tau = np.sqrt(tau_squared.clip(0))
+        known = scores.integrals.moments(d, bias, tau)
+        if known is not None:
+            tries.append(_RowIntegral(K, axes @ vectors.T, bias, n_H, scores, Control(d, c, tau, known)))
     best = min(tries, key=lambda integral: _shortfall(integral.estimate(seed, PILOT)))
     return best.estimate(seed)
 
@@ -175,9 +135,18 @@ class Control(NamedTuple):
 class _RowIntegral:
     """Mean and variance of u over p = R z sqrt(r) + b, with or without a control variate."""
 
-    def __init__(self, K: np.ndarray, R: np.ndarray, bias: np.ndarray, n_H: int | None, control: Control | None = None) -> None:
-        self.K, self.R, self.bias, self.n_H, self.control = K, R, bias, n_H, control
-        self.around = _softmax(bias) @ K @ _softmax(bias)
+    def __init__(
+        self,
+        K: np.ndarray,
+        R: np.ndarray,
+        bias: np.ndarray,
+        n_H: int | None,
+        scores: ScoreFunction,
+        control: Control | None = None,
+    ) -> None:
+        self.K, self.R, self.bias, self.n_H, self.scores, self.control = K, R, bias, n_H, scores, control
+        w = scores.weights(bias)
+        self.around = w @ K @ w
 
     def estimate(self, seed: int, budget: int | None = None) -> MeanVariance:
         dim = self.R.shape[1] + (self.n_H is not None)
@@ -188,13 +157,13 @@ class _RowIntegral:
         z = ndtri(uniforms[:, : self.R.shape[1]])
         p = z @ self.R.T
         if self.n_H is not None:
-            p *= np.sqrt(gammaincinv(self.n_H / 2, uniforms[:, -1:]) * 2 / self.n_H)
-        e, total = _exponentials(p + self.bias)
-        u = np.einsum("nj,nj->n", e @ self.K, e) / total**2 - self.around
+            p *= np.sqrt(chi_square.quantile(uniforms[:, -1:], self.n_H))
+        w = self.scores.weights(p + self.bias)
+        u = np.einsum("nj,nj->n", w @ self.K, w) - self.around
         columns = [u, u**2]
         if self.control is not None:
-            e, total = _exponentials(self.control.tau * z + self.bias)
-            u_0 = e**2 @ self.control.d / total**2 + self.control.c - self.around
+            w = self.scores.weights(self.control.tau * z + self.bias)
+            u_0 = w**2 @ self.control.d + self.control.c - self.around
             columns += [u_0, u_0**2]
         x = np.stack(columns)
         return np.concatenate([x.mean(axis=1), (x @ x.T).ravel() / x.shape[1]])

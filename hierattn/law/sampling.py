@@ -1,4 +1,4 @@
-"""Drawing from a law part by part: what `Law` and `FiniteWidth` have in common.
+"""Drawing networks part by part from whatever gives their inputs, fixed or random.
 
 Scores are drawn in chunks of networks whose size depends on the law alone, and outputs in parts of a chunk, sized by their
 number of coordinates, with keys folded from (rng_key, chunk, part). So the first networks are the same however many are asked
@@ -9,7 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,11 +17,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from hierattn.base.errors import UnsafeInputError, check_counts, check_key
+from hierattn.law.hierarchy import Hierarchy
 from hierattn.layer.architecture import Architecture
 from hierattn.numerics.random_numbers import normals
-
-if TYPE_CHECKING:
-    from hierattn.law.law import Law
 
 CHUNK = 2**18  # scores drawn at once: they stay in the cache
 PART = 2**20  # normals drawn at once for outputs
@@ -44,7 +42,7 @@ class Recipe(NamedTuple):
     numbers: tuple
 
 
-class Sampled(ABC):
+class Source(ABC):
     """A law of networks that can be drawn from: a layer, its (queries, keys), a dtype, and inputs, fixed or random."""
 
     layer: Architecture
@@ -60,41 +58,12 @@ class Sampled(ABC):
         """What draws are computed in."""
 
     @abstractmethod
-    def with_inputs(self, rng_key: Array, networks: int) -> "Law":
+    def with_inputs(self, rng_key: Array, networks: int) -> Hierarchy:
         """The law given the inputs of these networks."""
 
     @abstractmethod
     def variances_of(self, token: int, keys: np.ndarray, heads: Any, networks: int) -> Recipe:
         """The recipe for conditional variances of one token that sees these keys, networks at a time."""
-
-    def sample(self, rng_key: Array, networks: int, coordinates: int = 1) -> Float[Array, "network q coordinate"]:
-        """Outputs (network, token, coordinate): scores redrawn for every network, shared by its coordinates."""
-        check_draws(self.dtype, rng_key, self.shape[0], networks=networks, coordinates=coordinates)
-        return jnp.concatenate([drawn.y for drawn in draw_networks(self, rng_key, networks, coordinates)])
-
-    def stream(self, rng_key: Array, networks: int, coordinates: int = 1) -> Iterator[Networks]:
-        """The draws of `sample` in parts that need little memory: outputs y, the scores p behind them, factors F of Sigma."""
-        check_draws(self.dtype, rng_key, 0, networks=networks, coordinates=coordinates)
-        check_draws(self.dtype, rng_key, self.shape[0], coordinates=coordinates)
-        return draw_networks(self, rng_key, networks, coordinates)
-
-    def sample_scores(self, rng_key: Array, networks: int) -> Float[Array, "network H q k"]:
-        """Scores (network, head, query, key): those behind `sample` with the same key."""
-        check_draws(self.dtype, rng_key, self.layer.heads * math.prod(self.shape), networks=networks)
-        return jnp.concatenate([chunk.p for chunk in _chunks(self, rng_key, networks)])[:networks]
-
-    def sample_Sigma(self, rng_key: Array, networks: int) -> Float[Array, "network q q"]:
-        """Conditional covariances Sigma (network, token, token): those behind `sample` with the same key."""
-        check_draws(self.dtype, rng_key, self.shape[0] ** 2, networks=networks)
-        factors = (draw_factors(chunk.law, chunk.keys.values, chunk.p) for chunk in _chunks(self, rng_key, networks))
-        return jnp.concatenate([F @ F.mT for F in factors])[:networks]
-
-    def sample_variances(self, rng_key: Array, networks: int, token: int = 0) -> Float[Array, " network"]:
-        """Conditional variances v = Sigma_ii of one token, by a shortcut that draws nothing else (so not those of `sample`)."""
-        from hierattn.law import one_token  # builds on this file
-
-        check_draws(self.dtype, rng_key, 1, networks=networks)
-        return jnp.concatenate(list(one_token.stream(self, rng_key, networks, token)))
 
 
 @partial(jax.jit, static_argnames=("networks", "draw", "fixed"))
@@ -104,10 +73,10 @@ def follow(rng_key: Array, networks: int, draw: Callable, fixed: tuple, numbers:
 
 
 def draw_networks(
-    law: Sampled, rng_key: Array, number: int, coordinates: int = 1, given: Array | None = None
+    law: Source, rng_key: Array, number: int, coordinates: int = 1, given: Array | None = None
 ) -> Iterator[Networks]:
     """All networks in order, a part at a time; with the given scores if there are any."""
-    for start, keys, law_c, p in _chunks(law, rng_key, number, given):
+    for start, keys, law_c, p in chunks(law, rng_key, number, given):
         F = draw_factors(law_c, keys.values, p)
         part = min(len(p), power_of_two(PART // (law.layer.heads * law.shape[1] * coordinates)))
         for first in range(start, min(start + len(p), number), part):
@@ -129,11 +98,11 @@ class Chunk(NamedTuple):
 
     start: int
     keys: Keys
-    law: "Law"
+    law: Hierarchy
     p: Float[Array, "network H q k"]
 
 
-def _chunks(law: Sampled, rng_key: Array, number: int, given: Array | None = None) -> Iterator[Chunk]:
+def chunks(law: Source, rng_key: Array, number: int, given: Array | None = None) -> Iterator[Chunk]:
     """All chunks in order; with the given scores if there are any."""
     waves = 1 if law.layer.rotary is None else 2 * law.layer.rotary.shape[0]
     chunk = power_of_two(CHUNK // (law.layer.heads * law.shape[0] * law.shape[1] * waves))
@@ -145,13 +114,13 @@ def _chunks(law: Sampled, rng_key: Array, number: int, given: Array | None = Non
 
 
 @partial(jax.jit, static_argnames=("networks",))
-def draw_scores(law: "Law", rng_key: Array, networks: int) -> Float[Array, "network H q k"]:
+def draw_scores(law: Hierarchy, rng_key: Array, networks: int) -> Float[Array, "network H q k"]:
     """Scores of some networks."""
     return law.scores_from(*law.sample_base(rng_key, networks))
 
 
 @jax.jit
-def draw_factors(law: "Law", rng_key: Array, p: Array) -> Float[Array, "network q Hr"]:
+def draw_factors(law: Hierarchy, rng_key: Array, p: Array) -> Float[Array, "network q Hr"]:
     """Factors of Sigma for networks whose scores are p."""
     return law.factor(p, law.sample_values(rng_key, len(p)))
 

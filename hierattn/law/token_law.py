@@ -1,34 +1,36 @@
 """The law of one token's conditional variance v, from the law of the scores: the nodes of `Marginal`.
 
-    v = H^{-1} sum_a o_a^2 c'_a u_a,    u_a = w_a K w_a',    w_a = softmax(q_a sqrt(c_a) R z + b_a)
+    v = H^{-1} sum_a o_a^2 c'_a u_a,    u_a = w_a K w_a',    w_a the weights of q_a sqrt(c_a) R z + b_a
 
 One head is an integral over a few standard normals z (and at finite head_dim over c ~ chi2_{n_H} / n_H): a tensor trapezoid
 rule up to three dimensions, a Sobol net under random shifts beyond. Where keys are exchangeable one head's density is known
-exactly (`independent.density`), and nodes beyond three dimensions are made to meet it. Heads are independent: laws add up.
+exactly (softmax: `softmax_integrals.density`), and nodes beyond three dimensions are made to meet it. Heads are independent:
+their laws add up.
 """
 
+import warnings
 from collections.abc import Callable
 from functools import lru_cache, partial
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from scipy.special import gammainccinv, gammaincinv, ndtr
 
-from hierattn.base import tracing
 from hierattn.base.errors import unusable
 from hierattn.base.float64 import in_float64
+from hierattn.base.tracing import as_numpy, tree_traced
 from hierattn.law import moments
-from hierattn.law.law import Law
+from hierattn.law.hierarchy import Hierarchy
 from hierattn.law.marginal import Marginal, from_draws
-from hierattn.law.moments import Row, diagonal_and_rest, row_of
-from hierattn.law.one_token import coupled
-from hierattn.numerics import mixtures, rqmc
-from hierattn.numerics import softmax_integrals as independent
+from hierattn.law.row import Head, Row, coupled, diagonal_and_rest, heads_of, root, row_of
+from hierattn.layer.scores import ScoreFunction
+from hierattn.numerics import chi_square, mixtures, rqmc
 from hierattn.numerics.mixtures import Nodes
 
+AIM = 1e-7  # of the density's peak: the error that rules are refined to
 RADIUS = 7.5  # of the ball of standard normals kept: 1e-11 of the mass of three of them lies beyond
 TENSOR = 3  # dimensions of a tensor rule at most
 STEPS = (0.5, 0.35, 0.25, 0.177, 0.125, 0.088, 0.0625, 0.044, 0.031)
@@ -48,41 +50,37 @@ class Rule(NamedTuple):
     w: Float[np.ndarray, " N"]
 
 
-class Head(NamedTuple):
-    """What the law of one head depends on, and how many heads are like it."""
-
-    q: Any
-    o: Any
-    bias: Any
-    number: int
-
-
-def of_token(law: Law, token: int = 0, accuracy: float = 1e-7, seed: int = 0) -> Marginal:
+def of_token(law: Any, token: int = 0, accuracy: float | None = None, seed: int = 0) -> Marginal:
     """The distribution of one token's outputs; rules are refined until its density's error is below accuracy x peak.
 
-    How far one gets is in `density_error`. For a law with abstract parameters (inside jit or grad) one rule is used, good for
-    score scales up to 3: nothing can be looked at there. First derivatives exist, in JAX's float64 mode.
+    How far one gets is in `density_error`, and a warning says where an accuracy that was asked for is not reached. For a law
+    with abstract parameters (inside jit or grad) one rule is used, good for score scales up to 3: nothing can be looked at
+    there. First derivatives exist, in JAX's float64 mode.
     """
-    if not 0 < accuracy < 1:
+    if accuracy is not None and not 0 < accuracy < 1:
         raise unusable("accuracy", "a number between 0 and 1", accuracy)
-    if _abstract(law) and not jax.config.jax_enable_x64:
+    if tree_traced(law) and not jax.config.jax_enable_x64:
         raise unusable("law", "JAX's float64 mode inside jit and grad", "float32", "use jax.enable_x64(True) around them")
-    return _of_token(law, token, accuracy, seed)
+    found, error = _of_token(law, token, accuracy or AIM, seed)
+    if accuracy is not None and error > accuracy:
+        words = f"expected an error of the density of at most {accuracy:.2g} of its peak, got {error:.2g}"
+        warnings.warn(f"accuracy: {words}; Marginal.error tells it anywhere", stacklevel=3)
+    return found
 
 
 @in_float64
-def _of_token(law: Law, token: int, accuracy: float, seed: int) -> Marginal:
-    row, layer, abstract = row_of(law, token), law.layer, _abstract(law)
-    heads = _heads(law, row)
-    if not abstract and (not np.any(row.K) or not any(head.o for head in heads)):
+def _of_token(law: Any, token: int, accuracy: float, seed: int) -> tuple[Marginal, float]:
+    row, layer, abstract = row_of(law, token), law.layer, tree_traced(law)
+    heads = [head for head in heads_of(layer, row) if abstract or head.o > 0]
+    if not abstract and (not np.any(row.K) or not heads):
         raise unusable("law", "outputs with a density", f"token {token}, whose outputs are zero")
-    if layer.head_dim is not None and coupled(layer, row.K):
+    if coupled(layer, row.K):
         attempts = [partial(from_draws, law, token, DRAWS, seed)]
     else:
-        root = _root(row.C, layer.score_function == "softmax")
-        root = root if abstract or any(head.q for head in heads) else root[:, :0]
-        rules = _rules(root, heads, layer.head_dim, seed, abstract)
-        attempts = [partial(_by_rules, law, row, root, heads, *rule) for rule in rules]
+        R = root(row.C, layer.scores)
+        R = R if abstract or any(head.q for head in heads) else R[:, :0]
+        rules = _rules(R, heads, layer.head_dim, seed, abstract)
+        attempts = [partial(_by_rules, law, row, R, heads, *rule) for rule in rules]
     before = np.inf
     for attempt in attempts:
         found = attempt()
@@ -90,12 +88,11 @@ def _of_token(law: Law, token: int, accuracy: float, seed: int) -> Marginal:
         if error <= accuracy or error > 0.9 * before:  # good enough, or as good as it gets
             break
         before = error
-    bounded = layer.head_dim is None and layer.score_function == "softmax"
-    largest = (jnp if abstract else np).max(row.K.diagonal()) * np.mean(layer.value_scale**2) if bounded else np.inf
-    return found._replace(v_max=largest if abstract else float(largest))
+    largest = layer.scores.largest(row.K) * np.mean(layer.value_scale**2) if layer.head_dim is None else np.inf
+    return found._replace(v_max=largest if abstract else float(largest)), error
 
 
-def summary(law: Law, token: int = 0, seed: int = 0) -> dict[str, Any]:
+def summary(law: Any, token: int = 0, seed: int = 0) -> dict[str, Any]:
     """One token's law as a flat record: moments, quantiles of |y| and probabilities of its tail, each with its error."""
     record = moments.summary(law, token, seed)
     if record["variance"] == 0:
@@ -109,26 +106,27 @@ def summary(law: Law, token: int = 0, seed: int = 0) -> dict[str, Any]:
     return record | {"distribution_method": found.method, "reasons": reasons}
 
 
-def _by_rules(law: Law, row: Row, root: Any, heads: list[Head], method: str, rules: list[Callable[[], Rule]]) -> Marginal:
+def _by_rules(law: Hierarchy, row: Row, R: Any, heads: list[Head], method: str, rules: list[Callable[[], Rule]]) -> Marginal:
     """The law of v by every rule (under Sobol shifts by all of them, then by all but one of them), heads added up."""
-    n_H, score_function, abstract = law.layer.head_dim, law.layer.score_function, _abstract(law)
+    n_H, scores, abstract = law.layer.head_dim, law.layer.scores, tree_traced(law)
     totals: dict[int, Nodes] = {}
     for head in heads:
-        x = [_log_u(row.K, root, head[:3], make(), score_function) for make in rules]
-        measures: list[tuple[Any, Any]] = [(x_r, make().w) for x_r, make in zip(x, rules, strict=True)]
+        made = [make() for make in rules]
+        x = [_log_u(row.K, R, head[:3], rule, scores) for rule in made]
+        measures: list[tuple[Any, Any]] = [(x_r, rule.w) for x_r, rule in zip(x, made, strict=True)]
         known = None
         if method == "RQMC" and abstract:
             measures = [(jnp.concatenate(x), jnp.full(len(x) * len(x[0]), 1 / (len(x) * len(x[0]))))]
         elif method == "RQMC":
             measures = list(zip(*mixtures.leaving_one_out(np.stack(x)), strict=True))
-            known = _known_law(row, head, n_H) if score_function == "softmax" else None
+            known = _known_law(row, head, n_H, scores.integrals)
         for r, measure in enumerate(measures):
             coarser = r > 0 and method != "RQMC"
             size = mixtures.SMALLER if coarser else mixtures.SIZE
             nodes = mixtures.compress(*measure, size)
-            nodes = nodes if known is None else tracing.as_numpy(_meeting(nodes, *known))
+            nodes = nodes if known is None else as_numpy(_meeting(nodes, *known))
             if n_H is not None:
-                values = Nodes(*_log_chi_square(n_H, 0.45 if coarser else 0.35, coarser))
+                values = Nodes(*chi_square.log_nodes(n_H, 0.45 if coarser else 0.35, coarser))
                 nodes = mixtures.multiply(nodes, values, size)
             nodes = nodes._replace(x=nodes.x + 2 * (jnp if abstract else np).log(head.o) - np.log(law.layer.heads))
             nodes = mixtures.sum_of(nodes, head.number, size)
@@ -136,64 +134,31 @@ def _by_rules(law: Law, row: Row, root: Any, heads: list[Head], method: str, rul
     return Marginal(mixtures.stack(list(totals.values())), method)
 
 
-def _log_u(K: Any, root: Any, head: tuple, rule: Rule, score_function: str) -> Float[Array | np.ndarray, " N"]:
+def _log_u(K: Any, R: Any, head: tuple, rule: Rule, scores: ScoreFunction) -> Float[Array | np.ndarray, " N"]:
     """Log of u = w K w' at every point of a rule."""
-    compiled = _abstract((K, root, head)) or len(K) * len(rule.w) > mixtures.LARGE
-    return (_log_u_compiled if compiled else _log_u_by_numpy)(K, root, head, rule, score_function)
+    compiled = tree_traced((K, R, head)) or len(K) * len(rule.w) > mixtures.LARGE
+    return (_log_u_compiled if compiled else _log_u_by_numpy)(K, R, head, rule, scores)
 
 
-def _log_u_by(xp: Any, K: Any, root: Any, head: tuple, rule: Rule, score_function: str) -> Any:
+def _log_u_by(xp: Any, K: Any, R: Any, head: tuple, rule: Rule, scores: ScoreFunction) -> Any:
     q, _, bias = head
-    w = q * xp.exp(rule.log_c / 2) * (root @ rule.z.T) + bias[:, None]
-    if score_function == "softmax":
-        w = xp.exp(w - w.max(axis=0))
-        w = w / w.sum(axis=0)
+    w = scores.weights(q * xp.exp(rule.log_c / 2) * (R @ rule.z.T) + bias[:, None], axis=0)
     return xp.log((K @ w * w).sum(axis=0))
 
 
-_log_u_by_numpy, _log_u_compiled = partial(_log_u_by, np), jax.jit(partial(_log_u_by, jnp), static_argnames="score_function")
+_log_u_by_numpy, _log_u_compiled = partial(_log_u_by, np), jax.jit(partial(_log_u_by, jnp), static_argnames="scores")
 
 
-def _heads(law: Law, row: Row) -> list[Head]:
-    """The heads that matter (o > 0), those that are alike together; abstract scales are alike if there is one for all heads."""
-    layer = law.layer
-    q, o = layer.score_scale * layer.score_factor, layer.value_scale
-    scalars = all(np.ndim(sigma) == 0 for sigma in (layer.sigma_q, layer.sigma_k, layer.sigma_v, layer.sigma_o))
-    if scalars and np.all(row.bias == row.bias[0]):
-        return [Head(q[0], o[0], row.bias[0], layer.heads)]
-    if _abstract((q, o)):
-        return [Head(q[a], o[a], row.bias[a], 1) for a in range(layer.heads)]
-    kinds, counts = np.unique(np.column_stack([q, o, row.bias]), axis=0, return_counts=True)
-    return [Head(k[0], k[1], k[2:], int(c)) for k, c in zip(kinds, counts, strict=True) if k[1] > 0]
-
-
-def _abstract(tree: Any) -> bool:
-    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree))
-
-
-def _root(C: Any, centred: bool) -> Any:
-    """R with R R' = C, its rows centred for softmax (a row's mean does not change it), widest axis first."""
-    m = len(C)
-    if _abstract(C):
-        contrasts = np.linalg.svd(np.eye(m) - 1 / m)[0][:, : m - 1] if centred else np.eye(m)
-        return contrasts @ jnp.linalg.cholesky(contrasts.T @ C @ contrasts)
-    if centred:
-        C = C - C.mean(axis=0) - C.mean(axis=1)[:, None] + C.mean()
-    values, vectors = np.linalg.eigh(C)
-    keep = values > 1e-14 * max(values.max(), 1e-300)
-    return (vectors[:, keep] * np.sqrt(values[keep]))[:, ::-1]
-
-
-def _rules(root: Any, heads: list[Head], n_H: int | None, seed: int, abstract: bool) -> list[tuple[str, list]]:
+def _rules(R: Any, heads: list[Head], n_H: int | None, seed: int, abstract: bool) -> list[tuple[str, list]]:
     """Methods with their rules (functions that make them), from coarse to fine."""
-    d = root.shape[1]
+    d = R.shape[1]
     if d == 0:
         return [("closed form" if n_H is None else "quadrature", 2 * [partial(_tensor_rule, 1.0, 0, None)])]
     if d > TENSOR:
         sizes = SOBOL_SIZES[:1] if abstract else SOBOL_SIZES
         return [("RQMC", [partial(_sobol_rule, d, n_H, size, seed, i) for i in range(rqmc.SHIFTS)]) for size in sizes]
-    scale = 3.0 if abstract else max(head.q for head in heads) * np.sqrt((root**2).sum(axis=1).max())
-    points = len(_log_chi_square(n_H, 0.7)[0])
+    scale = 3.0 if abstract else max(head.q for head in heads) * np.sqrt((R**2).sum(axis=1).max())
+    points = len(chi_square.log_nodes(n_H, 0.7)[0])
     fitting = [step for step in STEPS if points * (2 * RADIUS / step) ** d < 2 * LARGEST] or [STEPS[0]]
     steps = [step for step in fitting if step <= 0.45 / max(1, scale)] or fitting[-1:]
     rules = [("quadrature", [partial(_tensor_rule, h, d, n_H) for h in (step, COARSER * step)]) for step in steps]
@@ -208,7 +173,7 @@ def _tensor_rule(step: float, d: int, n_H: int | None) -> Rule:
     z = np.stack(np.meshgrid(*[axis] * d, indexing="ij"), axis=-1).reshape(-1, d) if d else np.zeros((1, 0))
     z = z[(z**2).sum(axis=1) < RADIUS**2]
     w = np.exp(-(z**2).sum(axis=1) / 2)
-    log_c, w_c = _log_chi_square(n_H, 0.7)
+    log_c, w_c = chi_square.log_nodes(n_H, 0.7)
     w = np.multiply.outer(w / w.sum(), w_c).ravel()
     return Rule(np.repeat(z, len(log_c), axis=0), np.tile(log_c, len(z)), w)
 
@@ -217,52 +182,31 @@ def _tensor_rule(step: float, d: int, n_H: int | None) -> Rule:
 def _sobol_rule(d: int, n_H: int | None, log2_points: int, seed: int, shift: int) -> Rule:
     """One random shift of a Sobol net; its last coordinate is c."""
     z = rqmc.normal_points((d + (n_H is not None),), 2**log2_points, seed * rqmc.SHIFTS + shift)
-    log_c = np.zeros(len(z)) if n_H is None else _log_chi_square_of_normal(n_H)(z[:, -1])
+    log_c = np.zeros(len(z)) if n_H is None else chi_square.log_of_normal(n_H)(z[:, -1])
     return Rule(z[:, :d], log_c, np.full(len(z), 1 / len(z)))
 
 
-@lru_cache(maxsize=64)
-def _log_chi_square(n_H: int | None, step: float, shorter: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes of log c, c ~ chi2_{n_H} / n_H, by the trapezoid rule with a step in its standard deviations; c = 1 without n_H."""
-    if n_H is None:
-        return np.zeros(1), np.ones(1)
-    sd = np.sqrt(2 / n_H)
-    x = np.arange(-90 / n_H - 9 * sd, 4 * np.log1p(9 * sd), step * sd * min(1, n_H / 8 + 0.3))
-    log_density = n_H / 2 * (x - np.expm1(x))
-    keep = log_density > log_density.max() - (32 if shorter else 40)
-    w = np.exp(log_density[keep] - log_density.max())
-    return x[keep], w / w.sum()
-
-
-@lru_cache(maxsize=16)
-def _log_chi_square_of_normal(n_H: int) -> Callable:
-    """Log c as a function of a standard normal: the quantile transform, tabulated."""
-    from scipy.interpolate import CubicSpline  # as in rqmc
-
-    z = np.linspace(0, 8.5, 1001)
-    lower, upper = gammaincinv(n_H / 2, ndtr(-z[:0:-1])), gammainccinv(n_H / 2, ndtr(-z))
-    return CubicSpline(np.concatenate([-z[:0:-1], z]), np.log(2 / n_H * np.concatenate([lower, upper])))
-
-
-def _known_law(row: Row, head: Head, n_H: int | None) -> tuple | None:
+def _known_law(row: Row, head: Head, n_H: int | None, integrals: ModuleType | None) -> tuple | None:
     """What is known of one head with u = d sum_j w_j^2 + c where keys are exchangeable and without bias: see `_known`; d, c."""
+    if integrals is None:
+        return None
     (d, c, K_fits), (tau_squared, _, C_fits) = diagonal_and_rest(row.K), diagonal_and_rest(row.C)
     alike = all(np.ptp(x) <= 1e-12 * np.abs(x).max() for x in (d, tau_squared)) and np.ptp(head.bias) == 0
     tau = head.q * np.sqrt(tau_squared[0].clip(0))
     if not (K_fits and C_fits and alike and d[0] > 0 and 0.02 < tau < 20):
         return None
-    return (*_known(len(d), float(tau), n_H), float(d[0]), float(c))
+    return (*_known(integrals, len(d), float(tau), n_H), float(d[0]), float(c))
 
 
 @lru_cache(maxsize=64)
-def _known(m: int, tau: float, n_H: int | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _known(integrals: Any, m: int, tau: float, n_H: int | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Of u = sum_j w_j^2: the density of N(0, u) at some y, averaged over the scores' chi-square, and E[u^k], k = 0, 1, 2."""
-    log_c, w_c = _log_chi_square(n_H, 0.7)
+    log_c, w_c = chi_square.log_nodes(n_H, 0.7)
     scales = tau * np.exp(log_c / 2)
-    given_c = [independent.moments(np.ones(m), np.zeros(m), np.full(m, scale)) for scale in scales]
+    given_c = [integrals.moments(np.ones(m), np.zeros(m), np.full(m, scale)) for scale in scales]
     powers = w_c @ np.array([[1, u.mean, u.variance + u.mean**2] for u in given_c if u is not None])
     y = CHECKS * np.sqrt(powers[1])
-    return y, sum(w * independent.density(y, m, scale) for scale, w in zip(scales, w_c, strict=True)), powers
+    return y, sum(w * integrals.density(y, m, scale) for scale, w in zip(scales, w_c, strict=True)), powers
 
 
 @jax.jit

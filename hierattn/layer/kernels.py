@@ -89,7 +89,7 @@ def check(K: Any, name: str = "K") -> Kernel:
     if asymmetry > 32 * np.finfo(K.dtype).eps * np.abs(K).max():
         raise unusable(name, "a symmetric matrix", f"entries that differ by {asymmetry:.3g}", "use (K + K.T) / 2")
     correlation, _ = _normalised(K)
-    if np.linalg.eigvalsh(correlation).min() < -_tolerance(K):
+    if not _definite(correlation, _tolerance(K)) and np.linalg.eigvalsh(correlation).min() < -_tolerance(K):
         lowest = np.linalg.eigvalsh(K.astype(float)).min()
         raise unusable(name, "a positive semidefinite matrix", f"eigenvalue {lowest:.6g}", "is it a kernel of inputs?")
     return K
@@ -101,10 +101,10 @@ def factor(K: Kernel) -> Float[np.ndarray, "*batch s r"]:
     Ranks are those of the correlation matrix, so that a token of large norm does not make the others look like rounding.
     """
     correlation, norm = _normalised(K)
+    if _definite(correlation, _tolerance(K)):
+        return (norm[..., None] * np.linalg.cholesky(correlation)).astype(K.dtype)
     values, vectors = np.linalg.eigh(correlation)
     positive = values > _tolerance(K)
-    if positive.all():
-        return (norm[..., None] * np.linalg.cholesky(correlation)).astype(K.dtype)
     rank = max(1, positive.sum(axis=-1).max())
     root = (vectors * np.sqrt(values.clip(0))[..., None, :])[..., ::-1][..., :rank]
     return (norm[..., None] * root).astype(K.dtype)
@@ -116,6 +116,15 @@ def _normalised(K: Kernel) -> tuple[np.ndarray, np.ndarray]:
     norm = np.sqrt(np.diagonal(K, axis1=-2, axis2=-1).clip(0))
     scale = np.where(norm == 0, 1.0, norm)
     return K / scale[..., :, None] / scale[..., None, :], norm
+
+
+def _definite(correlation: np.ndarray, tolerance: float) -> bool:
+    """Are all eigenvalues above the tolerance? Cholesky's factor exists just then, and costs a tenth of the eigenvalues."""
+    try:
+        np.linalg.cholesky(correlation - tolerance * np.eye(correlation.shape[-1]))
+    except np.linalg.LinAlgError:
+        return False
+    return True
 
 
 def _tolerance(K: Kernel) -> float:

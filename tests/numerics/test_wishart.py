@@ -76,7 +76,7 @@ def grams(kind, s, dtype):
     if kind == "zero token":
         X[:, [0, s // 2]] = 0
     if kind == "equal tokens":
-        X[:, 2] = X[:, 0]
+        X[:, s // 2] = X[:, 0]
     if kind == "uneven":
         X *= np.geomspace(1e-4, 1e4, s)[:, None]
     return (X @ X.swapaxes(1, 2) / X.shape[-1]).astype(dtype)

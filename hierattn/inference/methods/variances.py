@@ -19,9 +19,9 @@ from threadpoolctl import threadpool_limits
 
 from hierattn.base.errors import unusable
 from hierattn.law.law import Law
-from hierattn.law.moments import Row, row_of
-from hierattn.law.one_token import coupled
-from hierattn.law.token_law import _log_chi_square, _root
+from hierattn.law.row import Row, coupled, root, row_of
+from hierattn.layer.scores import SCORE_FUNCTIONS
+from hierattn.numerics.chi_square import log_nodes
 from hierattn.numerics.rqmc import normal_points
 
 STEP = 0.1  # of the lattice in log q
@@ -56,7 +56,7 @@ class Token(NamedTuple):
     @property
     def root(self) -> np.ndarray:
         """R with covariance R R' of the token's scores at score_scale 1."""
-        return self.score_factor * _root(self.row.C, self.score_function == "softmax")
+        return self.score_factor * root(self.row.C, SCORE_FUNCTIONS[self.score_function])
 
 
 class Table(NamedTuple):
@@ -85,7 +85,7 @@ class Table(NamedTuple):
 def table(law: Law, n: int, low: float, high: float) -> Table:
     """The law of the only token of `law` (scales 1) for n coordinates, at log q from low to high as far as it varies."""
     layer, row = law.layer, row_of(law, 0)
-    if layer.head_dim is not None and coupled(layer, row.K):
+    if coupled(layer, row.K):
         raise unusable("layer", "at finite head_dim, heads that share nothing and no rotary embeddings", "others")
     arrays = tuple(np.ascontiguousarray(x, float) for x in row)
     numbers = tuple(x.tobytes() for x in arrays)
@@ -114,7 +114,7 @@ def at_scale(token: Token, q: float) -> tuple[Nodes, ...]:
             x = _log_u(q * p + bias[:, None], row.K, token.score_function)
             nodes = binned(x, np.full(len(x), 1 / len(x)), width)
             if n_H is not None:
-                c, w_c = _log_chi_square(n_H, 0.35)
+                c, w_c = log_nodes(n_H, 0.35)
                 nodes = binned(np.add.outer(nodes[0], c).ravel(), np.multiply.outer(nodes[1], w_c).ravel(), width)
             heads.append(nodes)
         found.append(heads[0] if counts.sum() == 1 else binned(*_log_mean(heads, counts), width))
