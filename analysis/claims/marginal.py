@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from hierattn import Architecture, Law, kernels
-from hierattn.law.moments import diagonal_and_rest
+from hierattn.law.row import diagonal_and_rest
 from hierattn.numerics.softmax_integrals import density
 
 SEED = 0

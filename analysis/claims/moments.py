@@ -11,6 +11,7 @@ import numpy as np
 
 from hierattn import Architecture, Law, kernels
 from hierattn.law import moments
+from hierattn.layer.scores import SCORE_FUNCTIONS
 
 SEED = 0
 MODULES = ("moments", "joint_moments", "independent", "rqmc", "law", "kernels", "architecture", "activations")
@@ -68,7 +69,9 @@ def general(layer: Architecture, K: np.ndarray, token: int, goals: tuple = (1e-4
 def without_control(K: np.ndarray, C: np.ndarray, head_dim: int | None, seed: int) -> moments.MeanVariance:
     """Plain RQMC over principal axes: shares nothing with the quadrature, unlike RQMC with its control variate."""
     values, vectors = np.linalg.eigh(C)
-    integral = moments._RowIntegral(K, (vectors * np.sqrt(values.clip(0)))[:, ::-1], np.zeros(len(K)), head_dim)
+    integral = moments._RowIntegral(
+        K, (vectors * np.sqrt(values.clip(0)))[:, ::-1], np.zeros(len(K)), head_dim, SCORE_FUNCTIONS["softmax"]
+    )
     return integral.estimate(seed)
 
 

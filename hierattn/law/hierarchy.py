@@ -149,13 +149,13 @@ class Hierarchy:
         Infinite head_dim: E normal (H, r_q, r_k), with a further axis of two waves for each rotary frequency. Finite: the keys
         enter through Bartlett factors B (shared by a group), E (H, r_q, m); rotary ones need every head coordinate.
         """
-        shape_E, *shape_B = self.base_shapes()
-        if not shape_B:
+        (shape_E, *shape_B), n_H = self.base_shapes(), self.layer.head_dim
+        if n_H is None:
             return normals(rng_key, (networks, *shape_E), self.dtype), None
         (key_E, key_B), (groups, r_k, _) = jax.random.split(rng_key), shape_B[0]
         E = normals(key_E, (networks, *shape_E), self.dtype)
         if self.layer.rotary is None:
-            return E, bartlett(key_B, self.layer.head_dim, r_k, (networks, groups), self.dtype)
+            return E, bartlett(key_B, n_H, r_k, (networks, groups), self.dtype)
         return E, normals(key_B, (networks, *shape_B[0]), self.dtype)
 
     def sample_values(self, rng_key: Array, networks: int) -> Float[Array, "network G r m"] | None:

@@ -83,11 +83,11 @@ def _layer(given: dict[str, np.ndarray]) -> Architecture:
     version = int(_number("layer_version", given["layer_version"], "iu")) if "layer_version" in given else 1
     if version > VERSION:
         raise unusable("layer_version", f"at most {VERSION}", version, "read it with a newer hierattn")
-    counts = {name: int(_number(name, given[name], "iu")) for name in ("heads", *COUNTS) if name in given}
-    words = {name: _word(name, given[name]) for name in WORDS if name in given}
-    more: dict[str, Any] = {name: given[name] for name in ARRAYS if name in given}
-    more |= {MASK: mask_from(given[MASK])} if MASK in given else {}
-    layer = Architecture(**{name: count or None for name, count in counts.items()}, **words, **more)
+    told: dict[str, Any] = {name: int(_number(name, given[name], "iu")) or None for name in ("heads", *COUNTS) if name in given}
+    told |= {name: _word(name, given[name]) for name in WORDS if name in given}
+    told |= {name: given[name] for name in ARRAYS if name in given}
+    told |= {MASK: mask_from(given[MASK])} if MASK in given else {}
+    layer = Architecture(**told)
     return layer.with_scales(**{name: _scales(name, given[name], layer.heads) for name in SCALES})
 
 

@@ -65,8 +65,9 @@ class Softmax(ScoreFunction):
     """Weights proportional to e^p: positive, summing to one."""
 
     name = "softmax"
-    shift_invariant = sums_to_one = True
-    integrals = softmax_integrals
+    shift_invariant = True
+    sums_to_one = True
+    integrals: ClassVar[ModuleType | None] = softmax_integrals
 
     def weights(self, p: Any, allowed: Any = None, axis: int = -1) -> Any:
         """e^p over its sum; rows are shifted by their largest score, so that nothing overflows."""

@@ -72,7 +72,7 @@ def same_variances(v, w):
 def test_shortcuts_against_explicit_weights(monkeypatch, name):
     """50,000 draws a side, by the route the case is about; a score scale off by a third is seen in all of them."""
     layer, inputs, token, route = CASES[name]
-    monkeypatch.setattr(*((collapsed, FACTORS) if route == WIDE else (one_token, WIDE)), None)
+    monkeypatch.setattr(collapsed, FACTORS if route == WIDE else WIDE, None)
     v = FiniteWidth(layer, inputs).sample_variances(KEY, NETWORKS, token)
     assert v.shape == (NETWORKS,)
     explicit = explicit_variances(layer, inputs, token)
