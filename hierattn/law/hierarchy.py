@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, Num
 from hierattn.base.errors import unusable
 from hierattn.layer.architecture import Architecture
 from hierattn.layer.positions import rotate
-from hierattn.numerics.random_numbers import normals
+from hierattn.numerics.random_numbers import normals, two_keys
 from hierattn.numerics.wishart import bartlett
 
 Scores = Float[Array, "*batch H q k"]
@@ -152,7 +152,7 @@ class Hierarchy:
         (shape_E, *shape_B), n_H = self.base_shapes(), self.layer.head_dim
         if n_H is None:
             return normals(rng_key, (networks, *shape_E), self.dtype), None
-        (key_E, key_B), (groups, r_k, _) = jax.random.split(rng_key), shape_B[0]
+        (key_E, key_B), (groups, r_k, _) = two_keys(rng_key), shape_B[0]
         E = normals(key_E, (networks, *shape_E), self.dtype)
         if self.layer.rotary is None:
             return E, bartlett(key_B, n_H, r_k, (networks, groups), self.dtype)

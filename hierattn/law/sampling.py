@@ -113,16 +113,34 @@ def chunks(law: Source, rng_key: Array, number: int, given: Array | None = None)
         yield Chunk(c * chunk, keys, law_c, p)
 
 
-@partial(jax.jit, static_argnames=("networks",))
 def draw_scores(law: Hierarchy, rng_key: Array, networks: int) -> Float[Array, "network H q k"]:
-    """Scores of some networks."""
+    """Scores of some networks. Wishart factors are compiled apart: laws that differ share them."""
+    if law.layer.head_dim is None:
+        return gaussian_scores(law, rng_key, networks)
+    return scores_of(law, *law.sample_base(rng_key, networks))
+
+
+def draw_factors(law: Hierarchy, rng_key: Array, p: Array) -> Float[Array, "network q Hr"]:
+    """Factors of Sigma for networks whose scores are p."""
+    return factors_of(law, p, law.sample_values(rng_key, len(p)))
+
+
+@partial(jax.jit, static_argnames=("networks",))
+def gaussian_scores(law: Hierarchy, rng_key: Array, networks: int) -> Float[Array, "network H q k"]:
+    """Scores at infinite head_dim."""
     return law.scores_from(*law.sample_base(rng_key, networks))
 
 
 @jax.jit
-def draw_factors(law: Hierarchy, rng_key: Array, p: Array) -> Float[Array, "network q Hr"]:
-    """Factors of Sigma for networks whose scores are p."""
-    return law.factor(p, law.sample_values(rng_key, len(p)))
+def scores_of(law: Hierarchy, E: Array, B: Array | None) -> Float[Array, "network H q k"]:
+    """Scores made of standard variables."""
+    return law.scores_from(E, B)
+
+
+@jax.jit
+def factors_of(law: Hierarchy, p: Array, D: Array | None) -> Float[Array, "network q Hr"]:
+    """Factors of Sigma made of scores and values."""
+    return law.factor(p, D)
 
 
 @partial(jax.jit, static_argnames=("part", "coordinates"))

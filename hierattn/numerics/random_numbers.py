@@ -41,6 +41,13 @@ def uniforms(rng_key: Array, shape: tuple[int, ...], dtype: Any = float, minval:
     return jnp.maximum(low, fraction * (one - low) + low).reshape(shape)
 
 
+@jax.jit
+def two_keys(rng_key: Array) -> tuple[Array, Array]:
+    """Keys for two independent sets of numbers: those of jax.random.split."""
+    first, second = jax.random.split(rng_key)
+    return first, second
+
+
 def _bits(rng_key: Array, size: int, dtype: Any) -> UInt[Array, " {size}"]:
     """As many bits as a number has, for each of 0 .. size - 1: twenty rounds, a part of the key added after every four."""
     first, second = jax.random.key_data(rng_key)

@@ -1,6 +1,7 @@
 """Random factors of finite head dimensions: chi-squares and Bartlett's factor of a Wishart matrix, exact and whole-array."""
 
 import math
+from functools import partial
 from typing import Any
 
 import jax
@@ -59,10 +60,18 @@ def bartlett(rng_key: Array, df: int, size: int, batch: tuple[int, ...], dtype: 
     Diagonal sqrt(chi2_{df - i}), i = 0 .. r - 1; standard normal below it (Bartlett 1933; THEORY section 5).
     """
     r = min(df, size)
-    key_diagonal, key_below = jax.random.split(rng_key)
-    diagonal = jnp.sqrt(chi_square(key_diagonal, np.asarray(df - np.arange(r), dtype), (*batch, r)))
-    below = jnp.tril(normals(key_below, (*batch, size, r), dtype), -1)
-    return below + diagonal[..., None, :] * jnp.eye(size, r, dtype=dtype)
+    return _bartlett(rng_key, np.asarray(df - np.arange(r), dtype), size, batch, df - r >= 1)
+
+
+@partial(jax.jit, static_argnames=("size", "batch", "at_least_two"))
+def _bartlett(
+    rng_key: Array, df: Array, size: int, batch: tuple[int, ...], at_least_two: bool
+) -> Float[Array, "*batch size r"]:
+    """The same for degrees of freedom of the diagonal as numbers: others need no other compiled code."""
+    (r,), (key_diagonal, key_below) = df.shape, jax.random.split(rng_key)
+    diagonal = jnp.sqrt(chi_square(key_diagonal, df, (*batch, r), at_least_two))
+    below = jnp.tril(normals(key_below, (*batch, size, r), df.dtype), -1)
+    return below + diagonal[..., None, :] * jnp.eye(size, r, dtype=df.dtype)
 
 
 def assemble(

@@ -154,7 +154,7 @@ def test_gram_matrices_do_not_depend_on_the_block(monkeypatch):
 
 
 def test_equal_laws_compile_once_for_any_number_of_networks():
-    stages = (sampling.draw_scores, sampling.draw_factors, sampling.draw_outputs)
+    stages = (sampling.scores_of, sampling.factors_of, sampling.draw_outputs)
     for stage in stages:
         stage.clear_cache()
     for q, networks in [(1.0, 10), (2.0, NETWORKS)]:

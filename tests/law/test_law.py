@@ -127,7 +127,7 @@ def test_dtype_follows_the_kernel():
 
 
 def test_equal_laws_compile_once_for_any_number_of_networks():
-    stages = (sampling.draw_scores, sampling.draw_factors, sampling.draw_outputs)
+    stages = (sampling.gaussian_scores, sampling.factors_of, sampling.draw_outputs)
     for stage in stages:
         stage.clear_cache()
     for q, kernel, networks in [(1.0, K, 10), (2.0, kernels.rbf(4, 0.3), 20_000)]:
