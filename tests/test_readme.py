@@ -26,7 +26,8 @@ def test_the_examples_run_and_print_what_they_say(tmp_path):
     code = code.replace("=400, num_samples=400", "=2, num_samples=2, progress_bar=False").replace("50]", "5]")
     code = code.replace("networks=500)", "networks=20)").replace("ha.fit(obs)", "ha.fit(obs, log_likelihood=False)")
     code = code.replace("size=(8, 256)", "size=(2, 32)").replace("in_features=256", "in_features=32")
-    run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=tmp_path)
+    run = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
     shown = next(block for block in blocks(TEXT, "") if block.startswith("(1000, 4, 16)"))
     assert run.stdout.startswith(shown)
 
