@@ -1,5 +1,6 @@
-"""What the README shows is what the package prints."""
+"""What the README and the pages of docs/ show is what the package prints."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -7,28 +8,32 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "README.md").read_text()
+MOST_LINES = 160
 
 
-def blocks(language):
+def blocks(text, language):
     """Fenced blocks of one language, in order."""
     return [
-        body for name, body in re.findall(r"^```(\w*)\n(.*?)^```", TEXT, flags=re.DOTALL | re.MULTILINE) if name == language
+        body for name, body in re.findall(r"^```(\w*)\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE) if name == language
     ]
 
 
 def test_the_examples_run_and_print_what_they_say(tmp_path):
     """One program of all of them, shortened; the twelve lines of the first print what is shown."""
-    code = "".join(blocks("python"))
-    assert len([line for line in blocks("python")[0].splitlines() if line]) == 12
+    pages = [TEXT, *(page.read_text() for page in sorted((ROOT / "docs").glob("*.md")))]
+    code = "".join(block for page in pages for block in blocks(page, "python"))
+    assert len([line for line in blocks(TEXT, "python")[0].splitlines() if line]) == 12
     code = code.replace("=400, num_samples=400", "=2, num_samples=2, progress_bar=False").replace("50]", "5]")
-    code = code.replace("networks=500)", "networks=20)").replace("layer=layer)", "layer=layer, log_likelihood=False)")
-    run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=tmp_path)
-    shown = next(block for block in blocks("") if block.startswith("(1000, 4, 16)"))
+    code = code.replace("networks=500)", "networks=20)").replace("ha.fit(obs)", "ha.fit(obs, log_likelihood=False)")
+    code = code.replace("size=(8, 256)", "size=(2, 32)").replace("in_features=256", "in_features=32")
+    run = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+    shown = next(block for block in blocks(TEXT, "") if block.startswith("(1000, 4, 16)"))
     assert run.stdout.startswith(shown)
 
 
 def test_the_command_prints_what_it_says(tmp_path):
-    session = next(block for block in blocks("") if block.startswith("$ hierattn law"))
+    session = next(block for block in blocks(TEXT, "") if block.startswith("$ hierattn law"))
     command, *shown = session.split("\n\n")[0].splitlines()
     program = Path(sys.executable).parent / "hierattn"
     out = subprocess.run([program, *command.split()[2:]], check=True, capture_output=True, text=True, cwd=tmp_path).stdout
@@ -36,11 +41,20 @@ def test_the_command_prints_what_it_says(tmp_path):
     assert [re.sub(r" \+- .*", "", line) for line in out.splitlines()] == without_errors
 
 
-def test_first_screen_has_the_two_commands():
-    assert "make demo" in TEXT[:1500]
-    assert "make test" in TEXT[:1500]
+def test_the_first_screen_has_the_three_commands_and_the_whole_is_short():
+    for command in ("pip install .", "make demo", "make test"):
+        assert command in TEXT[:1500]
+    assert len(TEXT.splitlines()) <= MOST_LINES
 
 
-def test_files_it_names_are_there():
-    for name in re.findall(r"\]\((?!http)(.*?)\)", TEXT):
-        assert (ROOT / name).exists()
+def test_the_map_is_what_the_folders_say_of_themselves():
+    """One row for each folder with code, in the words of its docstring, and rows for the others."""
+    rows = dict(re.findall(r"^\| `(\S+)/` \| (.*) \|$", TEXT, flags=re.MULTILINE))
+    packages = [path.parent for path in (ROOT / "hierattn").glob("*/__init__.py")] + [ROOT / "models"]
+    said = {str(folder.relative_to(ROOT)): first_line(folder / "__init__.py") for folder in packages}
+    assert {folder: rows.get(folder) for folder in said} == said
+    assert set(rows) == {*said, "analysis", "tests", "docs"}
+
+
+def first_line(path):
+    return ast.get_docstring(ast.parse(path.read_text())).splitlines()[0]
