@@ -1,0 +1,279 @@
+"""All fields of a layer's description through all that consume it: each cell agrees with explicit networks or refuses by name.
+
+    python -m tests.fields        prints the table, and writes it into docs/fields.md
+
+A consumer returns the moments of Sigma it stands for, as samples of networks (network, token, token) or as numbers with errors, and
+they are held against networks drawn weight by weight in NumPy (tests/explicit.py): means of Sigma, and of its squares.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import jax
+import numpy as np
+
+import hierattn as ha
+from hierattn import Architecture, FiniteWidth, Law, RandomInputs, kernels
+from hierattn.layer.scores import SCORE_FUNCTIONS
+from hierattn.numerics import rqmc
+from tests import explicit
+from tests.statistics import SIGMAS, same_means
+
+PAGE = Path(__file__).parent.parent / "docs" / "fields.md"
+BEGIN, END = "<!-- begin table -->", "<!-- end table -->"
+NETWORKS, WIDTH, KEY = 20_000, 4, jax.random.key(0)
+BUDGET = 2**19  # numbers of an integral: errors are stated, and need not be small
+ROUNDING = 1e-5  # of draws in single precision
+K = kernels.from_inputs(np.random.default_rng(0).normal(size=(3, 4)))
+K_Q = kernels.from_inputs(np.random.default_rng(1).normal(size=(2, 4)))
+BIAS = np.random.default_rng(2).normal(size=(2, 3, 3))
+TWO = Architecture(heads=2, sigma_q=1.6)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A layer with one field that is not the usual one.
+
+    - field: of Architecture, or "kernel" and "query_kernel" of a law
+    - words: what a refusal must name
+    """
+
+    layer: Architecture
+    field: str
+    words: tuple[str, ...] = ()
+    query_kernel: Any = None
+    each: bool = False
+    token: int = 1
+    seen: dict = field(default_factory=dict)
+
+    @cached_property
+    def inputs(self) -> tuple[np.ndarray, np.ndarray | None]:
+        """X of keys, and of queries where they differ, with these kernels exactly."""
+        X = explicit.inputs(np.linalg.cholesky(K), WIDTH)
+        return X, None if self.query_kernel is None else explicit.inputs(np.linalg.cholesky(self.query_kernel), WIDTH)
+
+    def truth(self, layer: Architecture | None = None) -> np.ndarray:
+        """Sigma (network, token, token) of explicit networks, of this layer or of another."""
+        layer = layer or self.layer
+        if layer not in self.seen:
+            rng = np.random.default_rng(3)
+            if layer.head_dim is None:
+                self.seen[layer] = explicit.limit_covariances(rng, layer, K, self.query_kernel, NETWORKS)
+            else:
+                X, X_q = self.inputs
+                self.seen[layer] = explicit.covariances(rng, layer, X, X_q, NETWORKS)
+        return self.seen[layer]
+
+    @property
+    def law(self) -> Law:
+        """The law of the layer."""
+        return Law(self.layer, np.stack([K, K]) if self.each else K, self.query_kernel)
+
+
+def rows() -> dict[str, Row]:
+    """Every field; score functions as they are registered."""
+    found = {
+        "plain": Row(TWO, "heads"),
+        "head_dim": Row(TWO.replace(head_dim=4), "head_dim"),
+        "scaling linear": Row(TWO.replace(head_dim=4, scaling="linear", sigma_q=4.0), "scaling"),
+        "scaling linear, infinite head_dim": Row(TWO.replace(scaling="linear"), "scaling"),
+        "mask causal": Row(TWO.replace(mask="causal"), "mask", token=2),
+        "mask": Row(TWO.replace(mask=np.array([[1, 0, 1], [1, 1, 0], [0, 1, 1]], bool)), "mask"),
+        "bias": Row(TWO.replace(bias=BIAS[0]), "bias"),
+        "bias per head": Row(TWO.replace(bias=BIAS), "bias"),
+        "rotary": Row(TWO.replace(head_dim=4, rotary=np.array([1.0, 0.3])), "rotary"),
+        "rotary, infinite head_dim": Row(TWO.replace(rotary=np.array([1.0, 0.3])), "rotary"),
+        "key_value_heads": Row(TWO.replace(head_dim=4, key_value_heads=1), "key_value_heads"),
+        "key_value_heads, infinite head_dim": Row(TWO.replace(key_value_heads=1), "key_value_heads"),
+        "scales per head": Row(Architecture(heads=2, sigma_q=[0.7, 2.0], sigma_o=[1.0, 1.5]), "sigma_q"),
+        "query kernel": Row(TWO, "query_kernel", query_kernel=K_Q),
+        "kernel per network": Row(
+            TWO, "kernel", ("inputs: expected RandomInputs, or finite numbers of shape (tokens, width)",), each=True
+        ),
+    }
+    for name in SCORE_FUNCTIONS:
+        if name != TWO.score_function:
+            found[f"score_function {name}"] = Row(TWO.replace(score_function=name), "score_function")
+            found[f"score_function {name}, head_dim"] = Row(TWO.replace(score_function=name, head_dim=4), "score_function")
+    return found
+
+
+Found = dict[str, tuple[Any, Any]]  # name -> (numbers, errors)
+CONSUMERS: dict[str, Callable[[Row], Any]] = {}
+
+
+def consumer(name: str) -> Callable:
+    """Register a column."""
+
+    def add(function: Callable[[Row], Any]) -> Callable[[Row], Any]:
+        CONSUMERS[name] = function
+        return function
+
+    return add
+
+
+def agree(drawn: Any, truth: np.ndarray, off: float = 1.1) -> None:
+    """Samples of Sigma from two sources have the same means and sizes; one that is off by a factor has not.
+
+    Sizes are looked at through logarithms, which heavy tails leave alone.
+    """
+    drawn = np.asarray(drawn, float)
+    assert _alike(drawn, truth)
+    assert not _alike(off * drawn, truth)
+
+
+def _alike(drawn: np.ndarray, truth: np.ndarray) -> bool:
+    size = np.abs(truth).mean(axis=0)
+    x, y = (np.concatenate([z, np.log1p(np.abs(z) / size), (np.log1p(np.abs(z) / size)) ** 2], axis=1) for z in (drawn, truth))
+    error = np.sqrt(x.var(axis=0) / len(x) + y.var(axis=0) / len(y))
+    return bool(np.all(np.abs(x.mean(axis=0) - y.mean(axis=0)) <= SIGMAS * error + ROUNDING * np.tile(size, (3, 1)) + ROUNDING))
+
+
+def one_token(row: Row, variance: float, kurtosis: float, errors: tuple[float, float]) -> None:
+    """E[v] and 3 Var(v) / E[v]^2 against explicit networks."""
+    v = row.truth()[:, row.token, row.token]
+    parts = v.reshape(50, -1)
+    excess = 3 * parts.var(axis=1) / parts.mean(axis=1) ** 2
+    expected, error = 3 * v.var() / v.mean() ** 2, excess.std() / np.sqrt(50)
+    assert abs(variance - v.mean()) <= errors[0] + SIGMAS * v.std() / np.sqrt(len(v)) + 1e-12
+    assert abs(kurtosis - expected) <= errors[1] + SIGMAS * error + 1e-9
+
+
+@consumer("sample")
+def sample(row: Row) -> None:
+    """Outputs: products of two coordinates, and of squares across coordinates."""
+    y = np.asarray(row.law.sample(KEY, NETWORKS, 2), float)
+    S, across = np.einsum("mic,mjc->mij", y, y) / 2, np.einsum("mi,mj->mij", y[..., 0], y[..., 1]) ** 2
+    truth = row.truth()
+    assert same_means(S, truth)
+    products = np.einsum("mii,mjj->mij", truth, truth)
+    assert same_means(across, products)
+    assert not same_means(2 * across, products)
+
+
+@consumer("sample_Sigma")
+def sample_Sigma(row: Row) -> None:
+    """Conditional covariances."""
+    agree(row.law.sample_Sigma(KEY, NETWORKS), row.truth())
+
+
+@consumer("sample_variances")
+def sample_variances(row: Row) -> None:
+    """One token's conditional variances, by their shortcut."""
+    v = np.asarray(row.law.sample_variances(KEY, NETWORKS, row.token), float)[:, None, None]
+    agree(v, row.truth()[:, row.token : row.token + 1, row.token : row.token + 1])
+
+
+@consumer("moments")
+def moments(row: Row) -> None:
+    """One token's variance and kurtosis."""
+    found = row.law.moments(row.token)
+    one_token(row, found.variance, found.excess_kurtosis, (found.variance_error, found.excess_kurtosis_error))
+
+
+@consumer("joint_moments")
+def joint_moments(row: Row) -> None:
+    """All second moments of Sigma."""
+    found, Sigma = row.law.joint_moments(), row.truth()
+    flat = Sigma.reshape(len(Sigma), -1)
+    centred = flat - flat.mean(axis=0)
+    products = np.einsum("ma,mb->mab", centred, centred)
+    error = products.std(axis=0) / np.sqrt(len(flat))
+    assert np.all(np.abs(found.mean.ravel() - flat.mean(axis=0)) <= SIGMAS * flat.std(axis=0) / np.sqrt(len(flat)) + 1e-6)
+    covariance = found.covariance.reshape(products.shape[1:])
+    assert np.all(np.abs(covariance - products.mean(axis=0)) <= SIGMAS * error + found.covariance_error.max() + 1e-6)
+
+
+@consumer("marginal")
+def marginal(row: Row) -> None:
+    """One token's distribution."""
+    found = row.law.marginal(row.token)
+    errors = float(found.error("moment", 2)), float(found.error("excess_kurtosis"))
+    one_token(row, float(found.variance), float(found.excess_kurtosis), errors)
+
+
+@consumer("infinite_heads")
+def infinite_heads(row: Row) -> None:
+    """The Gaussian of infinitely many heads, and dimensions of a head."""
+    mean, error = row.law.infinite_heads()
+    Sigma = row.truth(row.layer.replace(head_dim=None, key_value_heads=None))
+    spread = Sigma.std(axis=0) / np.sqrt(len(Sigma))
+    assert np.all(np.abs(mean - Sigma.mean(axis=0)) <= SIGMAS * spread + error + 1e-9)
+
+
+@consumer("FiniteWidth")
+def finite_width(row: Row) -> None:
+    """Random inputs, without weights; an infinite head_dim becomes the width."""
+    if row.each:
+        raise NotApplicableError("random inputs: every network has a kernel of its own")
+    queries = None if row.query_kernel is None else len(row.query_kernel)
+    law = FiniteWidth(row.layer, RandomInputs(WIDTH, 3, queries=queries))
+    rng = np.random.default_rng(4)
+    X = explicit.draw_inputs(rng, WIDTH, 3 + (queries or 0), lambda x: x, NETWORKS)
+    X_q, X = (X[:, :, : queries or 0], X[:, :, queries or 0 :]) if queries else (None, X)
+    drawn, truth = law.sample_Sigma(KEY, NETWORKS), explicit.covariances(rng, law.layer, X, X_q, NETWORKS)
+    agree(drawn, truth, 1.4)
+
+
+@consumer("given_inputs")
+def given_inputs(row: Row) -> None:
+    """The law of given inputs."""
+    X, X_q = row.inputs
+    law = ha.given_inputs(row.layer, np.stack([X, X]) if row.each else X, X_q)
+    agree(law.sample_Sigma(KEY, NETWORKS), row.truth(row.layer.at_width(WIDTH)))
+
+
+@consumer("network")
+def network(row: Row) -> None:
+    """The package's own explicit networks."""
+    X, X_q = row.inputs
+    y = ha.network.simulate(KEY, row.layer, np.stack([X, X]) if row.each else X, NETWORKS, 2, X_q).y
+    y, truth = np.asarray(y, float), row.truth(row.layer.at_width(WIDTH))
+    assert same_means(np.einsum("mic,mjc->mij", y, y) / 2, truth)
+    assert same_means(np.prod(y**2, axis=2), np.einsum("mii->mi", truth) ** 2)
+
+
+class NotApplicableError(Exception):
+    """A consumer that has no use for a field, and says why."""
+
+
+def cell(row: Row, consume: Callable[[Row], Any]) -> str:
+    """What becomes of a field in a consumer: agrees, a refusal that names it, or why it does not apply."""
+    try:
+        with mock.patch.object(rqmc, "BUDGET", BUDGET):
+            consume(row)
+    except ha.InputError as refused:
+        words = (row.field, row.field.replace("_", " "), *row.words)
+        assert any(word in str(refused) for word in words), f"a refusal that does not name {row.field}: {refused}"
+        return f"refuses: {str(refused).split(':')[0]}"
+    except NotApplicableError as why:
+        return str(why)
+    return "agrees"
+
+
+def table() -> dict[str, dict[str, str]]:
+    """All cells."""
+    return {name: {column: cell(row, consume) for column, consume in CONSUMERS.items()} for name, row in rows().items()}
+
+
+def markdown(cells: dict[str, dict[str, str]]) -> str:
+    """The table as a page shows it: consumers in rows, as there are more of them."""
+    lines = ["| consumer | " + " | ".join(cells) + " |", "|---" * (1 + len(cells)) + "|"]
+    lines += [f"| `{column}` | " + " | ".join(cells[name][column] for name in cells) + " |" for column in CONSUMERS]
+    return "\n".join(lines)
+
+
+def page(cells: dict[str, dict[str, str]]) -> str:
+    """docs/fields.md with this table."""
+    text = PAGE.read_text()
+    return text[: text.index(BEGIN) + len(BEGIN)] + "\n" + markdown(cells) + "\n" + text[text.index(END) :]
+
+
+if __name__ == "__main__":
+    every = table()
+    PAGE.write_text(page(every))
+    print(markdown(every))
