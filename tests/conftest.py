@@ -49,18 +49,7 @@ def run(monkeypatch, capsys):
 
 
 SLOW = (
-    r"test_collapsed.py::test_finite_widths_against_explicit_networks\[(?!clip|relu\]|low rank|causal)",
-    r"test_collapsed.py::test_larger_widths",
-    r"test_collapsed.py::test_more_tokens_than_coordinates\[",
-    r"test_one_token.py::test_shortcuts_against_explicit_weights\[(?!clip|relu\]|causal\]|low rank|cross\])",
-    r"test_one_token.py::test_variances_are_the_diagonal_of_sigma\[(?!wide)",
-    r"test_variants.py::test_law_against_explicit_weights\[(?!plain|causal|grouped|narrower)",
-    r"test_moments.py::test_against_brute_force\[(?!general|causal|finite\]|grouped|rotary|cross|limit)",
-    r"test_moments.py::test_rqmc_against_quadrature\[(5-4|9)",
     r"test_models.py::test_conditioning_and_inspection\[(?!limit_law|student_t)",
-    r"test_simulate.py::test_programs_approach_their_law\[(?!cross_attention|gate|shared_keys)",
-    r"test_marginal.py::test_every_layer\[(?!narrow|causal|rotary)",
-    r"test_marginal.py::test_derivatives_of_the_density\[six",
     r"test_checkpoints.py::test_a_fit_killed_by_sigkill_goes_on_as_if_it_had_not_been\[nuts",
     r"base/files/test_reading.py::test_large_files_cost_little_memory",
 )

@@ -11,6 +11,7 @@ from hierattn import Architecture, Law, kernels, rotary_frequencies, sequence_ma
 from hierattn.numerics import rqmc
 from tests import explicit
 from tests.statistics import mean_agrees, same_joint_law, same_second_moments
+from tests.variants import variants
 
 K = kernels.from_inputs(np.random.default_rng(0).normal(size=(4, 5)))
 BIAS = -0.5 * np.abs(np.subtract.outer(np.arange(4), np.arange(4)))
@@ -37,7 +38,7 @@ MUTANTS = {
 }
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("name", variants(LAYERS, ["plain", "narrower"]))
 def test_law_against_explicit_weights(name):
     """20,000 networks a side, two coordinates, all tokens; the mutant differs in the one thing that the case is about."""
     layer, rng = LAYERS[name], np.random.default_rng(1)

@@ -15,6 +15,7 @@ from hierattn.finite.inputs import RandomInputs
 from hierattn.law import one_token, sampling
 from tests import explicit
 from tests.statistics import same_distribution, same_joint_law
+from tests.variants import variants
 
 KEY = jax.random.key(0)
 NETWORKS = 20_000
@@ -59,7 +60,7 @@ def explicit_outputs(layer, inputs):
     return explicit.draw(rng, layer.at_width(inputs.width), X, X_q, NETWORKS, 2)[0]
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", variants(CASES, ["clip", "relu"]))
 def test_finite_widths_against_explicit_networks(name):
     """20,000 networks, two coordinates, all tokens. At width 16 a Gram matrix that is not random shows clearly."""
     layer, inputs = CASES[name]
@@ -75,6 +76,7 @@ def test_more_tokens_than_coordinates_against_explicit_networks():
     assert not same_law(FiniteWidth(HEADS.replace(sigma_q=3.0), inputs).sample(KEY, NETWORKS, 2), y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("activation", ["clip", "relu"])
 def test_larger_widths_against_explicit_networks(activation):
     """3,000 networks of width 64; their averages over 32 coordinates tell a random Gram matrix from a fixed one."""
@@ -109,6 +111,7 @@ def test_given_inputs_have_the_kernel_of_their_gram_matrix():
     assert law.shape == (4, 4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("width", "activation"), [(1, "clip"), (2, "clip"), (2, "relu")])
 def test_more_tokens_than_coordinates(width, activation):
     """Gram matrices of low rank, and with relu tokens that are zero: nothing is NaN."""

@@ -16,6 +16,7 @@ from hierattn.law.marginal import from_draws
 from hierattn.numerics import mixtures, rqmc, scale_mixture
 from hierattn.numerics import softmax_integrals as independent
 from tests.statistics import SIGMAS, within
+from tests.variants import variants
 
 RNG = np.random.default_rng(0)
 PAIR = np.array([[1.3, 0.4], [0.4, 0.7]])
@@ -176,7 +177,7 @@ def disagreement(found, other):
     return max((apart / other.standard_error("pdf", y)).max(), variances / other.standard_error("moment", 2))
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("name", variants(LAYERS, ["narrow heads"]))
 def test_every_layer(name, monkeypatch):
     """65,536 drawn networks have 1e-3 of statistical error: a score scale wrong by 10 % is seen."""
     monkeypatch.setattr(rqmc, "BUDGET", 2**22)
@@ -334,7 +335,7 @@ SLOPES = {
 }
 
 
-@pytest.mark.parametrize("name", SLOPES)
+@pytest.mark.parametrize("name", variants(SLOPES, ["four tokens"]))
 def test_derivatives_of_the_density(name):
     """d log f(0.7) in score scale and K's diagonal, and in value scale o, against differences of concrete laws.
 

@@ -10,6 +10,7 @@ from hierattn.law import moments, row
 from hierattn.layer.scores import SCORE_FUNCTIONS
 from hierattn.numerics import rqmc
 from hierattn.numerics import softmax_integrals as independent
+from tests.variants import variants
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +51,7 @@ LAWS = {
 }
 
 
-@pytest.mark.parametrize("name", LAWS)
+@pytest.mark.parametrize("name", variants(LAWS, ["general", "grouped", "cross"]))
 def test_against_brute_force(monkeypatch, name):
     """100,000 networks: standard errors of about .1 % of the variance and 1 % of the kurtosis."""
     law, token = LAWS[name]
@@ -79,7 +80,7 @@ def test_stated_errors_are_small_enough_and_cover_other_seeds(name):
 
 
 @pytest.mark.parametrize("head_dim", [None, 4])
-@pytest.mark.parametrize("m", [2, 5, 9])
+@pytest.mark.parametrize("m", [2, pytest.param(5, marks=pytest.mark.slow), pytest.param(9, marks=pytest.mark.slow)])
 def test_rqmc_against_quadrature(m, head_dim):
     """Independent keys of unequal variances and biases, where both apply; no control variate, which knows the quadrature."""
     rng = np.random.default_rng(m)

@@ -14,6 +14,7 @@ from hierattn.netsor.limit import Limit
 from hierattn.netsor.simulate import simulate
 from tests.netsor.mutants import with_a_covariance_dropped
 from tests.statistics import same_distribution, same_joint_law
+from tests.variants import variants
 
 NAMES = [name for name, f in inspect.getmembers(programs, inspect.isfunction) if f.__annotations__.get("return") is Program]
 
@@ -84,7 +85,7 @@ def test_the_library_has_nine_programs():
     assert len(NAMES) == 9
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", variants(NAMES, ["cross_attention"]))
 def test_programs_approach_their_law(name):
     """Width 64 is not told from the law in 3,000 networks, width 2 is, and so is the law with a covariance dropped.
 
