@@ -7,11 +7,11 @@ import pytest
 import xarray
 
 from hierattn import Architecture, InputError, Law, Observations, diagnose, read, rotary_frequencies
-from hierattn.diagnostics import subject
 from hierattn.inference.fitting import layer_of, lookup
 from hierattn.inference.problem import pose
 from hierattn.inference.tree import constants
 from hierattn.layer.record import arrays_of, layer_in
+from hierattn.observed import fits
 from hierattn.observed.inspection import describe
 from tests.diagnostics import drawn
 
@@ -93,7 +93,7 @@ def test_a_fit_keeps_the_layer_and_inspect_shows_it(layer):
     observations = Observations(Y, np.eye(4), layer=layer)
     model = "limit_law" if layer.head_dim is None else "finite_head_dim"
     problem = pose(observations, layer_of(observations), lookup(model), None)
-    kept = subject.layer_in(xarray.DataTree.from_dict({"constant_data": constants(problem)}))
+    kept = fits.layer_of(xarray.DataTree.from_dict({"constant_data": constants(problem)}))
     assert (kept.heads, kept.head_dim, kept.groups) == (layer.heads, layer.head_dim, layer.groups)
     for name in ("rotary", "bias"):
         np.testing.assert_array_equal(getattr(kept, name), getattr(layer, name))

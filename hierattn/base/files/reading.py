@@ -13,7 +13,7 @@ from hierattn.base.files.formats.protocol import Arrays, Format
 from hierattn.base.files.stored import Stored
 
 FORMATS: tuple[Format, ...] = (numpy_files, netcdf, zarr_folders, safetensors_files, csv_files)
-READERS = {suffix: format for format in FORMATS for suffix in format.SUFFIXES}
+READERS = {suffix: kind for kind in FORMATS for suffix in kind.SUFFIXES}
 
 
 def arrays(path: str | Path) -> Arrays:

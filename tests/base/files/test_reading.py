@@ -13,8 +13,8 @@ from safetensors.numpy import save_file
 
 from hierattn import InputError, UnsafeInputError
 from hierattn.base import provenance
-from hierattn.base.files import stored
 from hierattn.base.files import reading as files
+from hierattn.base.files import stored
 from hierattn.base.files.formats import csv_files, numpy_files, protocol, zarr_folders
 from tests.base.files import large_files
 from tests.base.files.bad_files import BAD, Y, bad_files, netcdf
@@ -100,8 +100,8 @@ def test_every_format_keeps_the_protocol():
     needed = {name for name in dir(protocol.Format) if not name.startswith("_")} | set(protocol.Format.__annotations__)
     folder = Path(protocol.__file__).parent
     assert len(files.FORMATS) == len([file for file in folder.glob("*.py") if file.stem not in ("__init__", "protocol")])
-    for format in files.FORMATS:
-        assert {name for name in needed if hasattr(format, name)} == {"SUFFIXES", "FOLDERS", "arrays"}
+    for kind in files.FORMATS:
+        assert {name for name in needed if hasattr(kind, name)} == {"SUFFIXES", "FOLDERS", "arrays"}
 
 
 def test_one_array_of_another_name_is_not_taken_for_ours(tmp_path):
