@@ -78,7 +78,7 @@ def check_mask_agrees(mask: Any, other: Any, whose: str) -> None:
         return
     shape = next((x.shape for x in (given, there) if x.ndim == 2), None)
     if shape is not None:
-        given, there = (x.astype(bool) if x.ndim else np.tri(*shape, dtype=bool) for x in (given, there))
+        given, there = (x.astype(bool) if x.ndim else np.tri(*shape).astype(bool) for x in (given, there))
     if not np.array_equal(given, there):
         raise unusable("mask", f"that of {whose}", "another", "leave it out, or take it off on purpose with 'none'")
 

@@ -6,8 +6,10 @@ from flax import nnx
 
 import hierattn as ha
 from hierattn import InputError
+from hierattn.base.provenance import digest
 from hierattn.frameworks import capture as capture_file
 from hierattn.inference.fitting import layer_of
+from hierattn.observed import statistics
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(3, 16)).astype(np.float32)
@@ -57,7 +59,8 @@ def test_raw_outputs_may_be_cut_but_not_their_statistics(captured, monkeypatch):
     np.testing.assert_array_equal(few.outputs, captured.outputs[:5, :, :2])
     np.testing.assert_array_equal(few.S, captured.S[:5])
     assert (few.coordinates, few.complete, captured.complete) == (16, False, True)
-    monkeypatch.setattr(capture_file, "KEPT", 4 * 5 * 3 * 7)
+    assert few.sha256 == digest(captured.outputs[:5])  # of all, not of what is kept
+    monkeypatch.setattr(statistics, "KEPT", 4 * 5 * 3 * 7)
     assert ha.capture(build, X, networks=5, seed=3).outputs.shape == (5, 3, 7)
     with pytest.raises(ha.UnsafeInputError, match="networks: expected at most"):
         ha.capture(build, X, networks=2**24)

@@ -32,8 +32,13 @@ Arrays = dict[str, Callable[[], Stored]]  # what a file holds; an array without 
 class Format(Protocol):
     """A kind of file, known by its endings."""
 
-    SUFFIXES: tuple[str, ...]
-    FOLDERS: bool
+    @property
+    def SUFFIXES(self) -> tuple[str, ...]:
+        """Its endings."""
+
+    @property
+    def FOLDERS(self) -> bool:
+        """Is it a folder that is read?"""
 
     def arrays(self, path: Path) -> Arrays:
         """What a file of this kind holds. Whatever a library raises is taken for a damaged file."""
