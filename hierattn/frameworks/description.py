@@ -19,7 +19,7 @@ from jaxtyping import Float
 from hierattn.base.errors import unusable
 from hierattn.frameworks.runs import BY_HAND, Run
 from hierattn.layer.architecture import Architecture
-from hierattn.layer.record import arrays_of
+from hierattn.observed.described import told
 
 SIGMAS = 5.0  # standard errors within which measured weights are those of an initialiser
 NEGLIGIBLE = 1e-3  # of a kernel's mean variance: what queries and keys may differ by and still share one kernel
@@ -88,12 +88,8 @@ class Description:
         return replace(self, remarks=(*self.remarks, remark))
 
     def record(self) -> dict[str, Any]:
-        """Flat, for printing and for JSON: the layer's own record, of arrays only whether they are there."""
-        told: dict[str, Any] = {name: "given" if x.ndim > 1 else x.tolist() for name, x in arrays_of(self.layer).items()}
-        told |= {"head_dim": self.layer.head_dim, "key_value_heads": self.layer.groups, "mask": told.get("mask", "none")}
-        told |= {name: name in told for name in ("rotary", "bias")}
-        del told["layer_version"]
-        record: dict[str, Any] = {"module": self.module, **told}
+        """Flat, for printing and for JSON."""
+        record: dict[str, Any] = {"module": self.module, **told(self.layer)}
         for name, found in self.variances.items():
             if found.origin != "none":
                 key = f"variance_{name}"

@@ -23,6 +23,8 @@ from hierattn.stored_fits import read_fit
 
 FOLDER = Path(__file__).parent
 FUNCTIONS = ("fit", "read", "capture", "compare", "compare_models", "compare_outputs", "diagnose", "report", "against_gaussian")
+MODULES = ("kernels", "network", "activations", "distributions")
+CLASSES = ("Law", "Marginal", "Moments", "Observations", "FiniteWidth", "RandomInputs", "JointMoments", "Architecture")
 SCRIPT = """
 import numpy as np
 from flax import nnx
@@ -115,46 +117,31 @@ def meaning():
 
 
 def surface():
+    """Names, commands and options that a user could have used."""
     import typer
 
+    def public(thing):
+        own = inspect.ismodule(thing) and thing.__name__
+        return sorted(
+            n for n in dir(thing) if n[0] != "_" and (not own or getattr(getattr(thing, n), "__module__", None) == own)
+        )
+
+    def parameters(name):
+        thing = getattr(ha, name)
+        return [x for x in inspect.signature(thing.__init__ if isinstance(thing, type) else thing).parameters if x != "self"]
+
     group = typer.main.get_command(cli.app)
-    commands = {
-        name: sorted(
-            option for parameter in each.params for option in (parameter.opts if parameter.opts[0][:2] == "--" else ())
-        )
-        for name, each in group.commands.items()
-    }
-    parameters = {name: list(inspect.signature(getattr(ha, name)).parameters) for name in FUNCTIONS}
-    parameters |= {
-        name: list(inspect.signature(getattr(ha, name).__init__).parameters)[1:]
-        for name in ("Architecture", "Law", "Observations")
-    }
-    models = sorted(path.stem for path in Path("models").glob("*.py") if path.stem != "__init__")
-    modules = sorted(".".join(path.with_suffix("").parts) for path in Path("hierattn").rglob("*.py") if path.stem != "__init__")
-    names = {
-        name: sorted(x for x in dir(getattr(ha, name)) if x[0] != "_")
-        for name in (
-            "kernels",
-            "network",
-            "activations",
-            "distributions",
-            "Law",
-            "Marginal",
-            "Moments",
-            "Observations",
-            "FiniteWidth",
-            "RandomInputs",
-            "JointMoments",
-            "Architecture",
-        )
+    options = {
+        name: sorted(word for parameter in command.params for word in parameter.opts if word.startswith("--"))
+        for name, command in group.commands.items()
     }
     return {
         "public": sorted(ha.__all__),
-        "commands": commands,
-        "parameters": parameters,
-        "models": models,
-        "modules": modules,
-        "names": names,
+        "homes": ha._HOMES,
+        "names": {name: public(getattr(ha, name)) for name in (*MODULES, *CLASSES)},
+        "parameters": {name: parameters(name) for name in (*FUNCTIONS, *CLASSES)},
+        "models": sorted(path.stem for path in Path("models").glob("*.py") if path.stem != "__init__"),
+        "commands": options,
     }
 
 
