@@ -1,5 +1,6 @@
 """The loop over networks: reproducible, streamed, honest about what it cannot do; and what diagnose and fit make of it."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
@@ -113,6 +114,18 @@ def test_a_module_described_by_hand():
     scales = np.array([capture_file._seed(0, m) % 7 + 1 for m in range(3)])
     np.testing.assert_allclose(found.outputs, scales[:, None, None] * X / 2)
     assert (found.layer.sigma_o, found.heads, found.description.variances) == (0.7, 2, {})
+
+
+def test_outputs_that_are_no_numbers():
+    """Not only those that are kept."""
+
+    class Spoiled(Wrapped):
+        def __call__(self, x):
+            return self.attention(x.at[0, -1].set(np.nan) if seen.append(x) or len(seen) == 2 else x)[0]
+
+    seen, layer = [], ha.Architecture()
+    with pytest.raises(InputError, match="model: expected finite outputs, got NaN or infinity in network 1"):
+        ha.capture(Spoiled, jnp.asarray(X), networks=3, module="attention", layer=layer, coordinates=1)
 
 
 def test_models_that_cannot_be_used():
