@@ -1,10 +1,6 @@
 """Outputs of a real model's attention layer, over many networks or many sequences, with the law that they should follow."""
 
-import inspect
-import sys
 from collections.abc import Callable
-from functools import partial
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -12,7 +8,8 @@ import numpy as np
 from hierattn.base.errors import check_counts, unusable
 from hierattn.frameworks import runs
 from hierattn.frameworks.description import Description, Grams, Tally, by_hand, describe
-from hierattn.frameworks.protocol import FRAMEWORKS, Framework
+from hierattn.frameworks.networks import first_network, next_network, seed_of
+from hierattn.frameworks.protocol import Framework
 from hierattn.layer.architecture import Architecture
 from hierattn.observed.kernels import check_size
 from hierattn.observed.observations import Observations
@@ -58,12 +55,12 @@ def capture(
     advance      called with the number of networks just done
     """
     check_counts(networks=networks, **({} if coordinates is None else {"coordinates": coordinates}))
-    first, framework, inputs = _first(model, inputs, networks, _seed(seed, 0))
+    first, framework, inputs = first_network(model, inputs, networks, seed_of(seed, 0))
     name = _chosen(framework, first, module, layer)
     watch = _Watch(framework, name, inputs, layer, coordinates)
     held = False
     for m in range(networks):
-        network = first if m == 0 else _again(model, framework, _seed(seed, m))
+        network = first if m == 0 else next_network(model, framework, seed_of(seed, m))
         held |= m > 0 and framework.hold(network, first)
         watch.add(network, m, networks)
         advance(1)
@@ -71,65 +68,6 @@ def capture(
     if held and description.layer.bias is not None:
         description = description.with_remark("the learned position bias is drawn once: all networks have that of the first")
     return Captured.described(watch.reduction.statistics(), description, K)
-
-
-def _first(model: Any, inputs: Any, networks: int, seed: int) -> tuple[Any, Framework, Any]:
-    """The first network, its framework, and inputs. A model that is looked at alone stays as it is."""
-    framework = _framework(model)
-    if framework is not None and networks == 1:
-        framework.check_mode(model)
-        network = model
-    elif framework is not None:
-        network = framework.fresh(model, seed)
-    elif callable(model):
-        known = import_module("hierattn.frameworks.torch_layers") if "torch" in sys.modules else None
-        returned = known.built(_call(model, seed), seed) if known else _call(model, seed)()
-        network, given = returned if isinstance(returned, tuple) else (returned, None)
-        framework = _framework(network)
-        if framework is known is not None:
-            network.eval()
-        elif framework is not None:  # whose generator had no seed yet
-            network = _again(model, framework, seed)
-        inputs = given if inputs is None else inputs
-    if framework is None:
-        made = f"one that returns {type(network).__name__}" if callable(model) else type(model).__name__
-        raise unusable("model", "a PyTorch or Flax model, or a function that builds one", made)
-    if inputs is None:
-        raise unusable("inputs", "arguments of a call of the model", "none", "or let the function return (model, inputs)")
-    return network, framework, inputs
-
-
-def _again(model: Any, framework: Framework, seed: int) -> Any:
-    """One more network."""
-    if _framework(model) is not None:
-        return framework.fresh(model, seed)
-    returned = framework.built(_call(model, seed), seed)
-    network = returned[0] if isinstance(returned, tuple) else returned
-    network.eval()
-    return network
-
-
-def _framework(model: Any) -> Framework | None:
-    """The file that knows this kind of model, if it is one; a class is a function that builds one."""
-    for base in () if isinstance(model, type) else type(model).__mro__:
-        if base.__module__ in FRAMEWORKS and base.__module__ in sys.modules:
-            return import_module(f"hierattn.frameworks.{FRAMEWORKS[base.__module__]}")
-    return None
-
-
-def _call(build: Callable[..., Any], seed: int) -> Callable[[], Any]:
-    """A function without arguments: a seed is given to one that has an argument of that name, or needs one of any."""
-    made = build.__init__ if isinstance(build, type) else build  # type: ignore[misc]
-    options = list(inspect.signature(made).parameters.values())[isinstance(build, type) :]
-    if "seed" in [x.name for x in options]:
-        return partial(build, seed=seed)
-    needed = [x for x in options if x.default is x.empty and x.kind in (x.POSITIONAL_ONLY, x.POSITIONAL_OR_KEYWORD)]
-    return partial(build, seed) if needed else build
-
-
-def _seed(seed: int, network: int) -> int:
-    """A seed for every network: the first ones are the same however many there are."""
-    return int(np.random.SeedSequence([seed, network]).generate_state(1)[0] >> 1)
 
 
 def _chosen(framework: Framework, model: Any, module: int | str, layer: Architecture | None) -> str:

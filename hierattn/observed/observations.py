@@ -189,8 +189,7 @@ def read(
     stated = beside("heads", None)
     if stated is not None and heads not in (None, H := checked_heads(stated)):
         raise unusable("heads", f"{H}, as {path} says", heads, "leave it out")
-    if mask is not None and not is_mask_word(mask):
-        mask = beside("mask", mask)
+    mask = mask if is_mask_word(mask) else beside("mask", mask)
     if mask is not None and "mask" in held:
         check_mask_agrees(mask, files.find(path, "mask"), str(path))
     return Observations(
@@ -199,7 +198,7 @@ def read(
         inputs=None if inputs is None else beside("inputs", inputs),
         tokens=beside("tokens", tokens),
         heads=stated if heads is None else heads,
-        mask=beside("mask", None) if mask is None else mask,
+        mask=mask,
         layer=layer_in(path),
         networks=networks,
     )

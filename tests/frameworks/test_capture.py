@@ -8,7 +8,7 @@ from flax import nnx
 import hierattn as ha
 from hierattn import InputError
 from hierattn.base.provenance import digest
-from hierattn.frameworks import capture as capture_file
+from hierattn.frameworks.networks import seed_of
 from hierattn.inference.fitting import layer_of
 from hierattn.observed import statistics
 
@@ -45,7 +45,7 @@ def captured():
 
 
 def test_outputs_are_those_of_the_networks(captured):
-    first = [build(capture_file._seed(3, m)) for m in range(2)]
+    first = [build(seed_of(3, m)) for m in range(2)]
     for m, network in enumerate(first):
         np.testing.assert_array_equal(captured.outputs[m], network(X))
     np.testing.assert_allclose(captured.S, np.einsum("mic,mjc->mij", *2 * [captured.outputs.astype(float)]), rtol=1e-6)
@@ -111,7 +111,7 @@ def test_a_module_described_by_hand():
     with pytest.raises(InputError, match="module: expected the name of a part of the model"):
         ha.capture(Wrapped, X, layer=layer)
     found = ha.capture(Wrapped, X, networks=3, module="attention", layer=layer)
-    scales = np.array([capture_file._seed(0, m) % 7 + 1 for m in range(3)])
+    scales = np.array([seed_of(0, m) % 7 + 1 for m in range(3)])
     np.testing.assert_allclose(found.outputs, scales[:, None, None] * X / 2)
     assert (found.layer.sigma_o, found.heads, found.description.variances) == (0.7, 2, {})
 
@@ -151,7 +151,7 @@ def test_where_a_function_takes_its_seed():
     def named(heads=2, seed=None):
         return build(seed)
 
-    expected = build(capture_file._seed(1, 0))(X)
+    expected = build(seed_of(1, 0))(X)
     for function in (build, named, lambda any_name: build(any_name)):
         np.testing.assert_array_equal(ha.capture(function, X, seed=1).outputs[0], expected)
 

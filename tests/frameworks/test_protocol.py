@@ -14,7 +14,7 @@ FUNCTIONS = {name: function for name, function in vars(Framework).items() if not
 
 
 def test_the_protocol_is_what_capture_calls():
-    text = (Path(protocol.__file__).parent / "capture.py").read_text()
+    text = "".join((Path(protocol.__file__).parent / name).read_text() for name in ("capture.py", "networks.py"))
     assert sorted(FUNCTIONS) == ["built", "check_mode", "fresh", "hold", "layers", "look", "modules", "read"]
     assert all(f"framework.{name}(" in text or f"known.{name}(" in text for name in FUNCTIONS)
 
