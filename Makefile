@@ -14,7 +14,7 @@ test: lint
 
 # PyTorch and Transformers have an environment of their own, which takes some 6 GB
 test-frameworks: $(FRAMEWORKS)/ready
-	$(FRAMEWORKS)/bin/python -m pytest tests/frameworks tests/test_capture_commands.py
+	$(FRAMEWORKS)/bin/python -m pytest tests/frameworks tests/command_line/test_capture.py
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check .

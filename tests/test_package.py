@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import hierattn
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -42,5 +44,7 @@ def test_wheel_works_in_a_fresh_environment(wheel, tmp_path):
     program = [python.parent / "hierattn", "law", "--heads", "2", "--json"]
     record = json.loads(subprocess.run(program, check=True, capture_output=True, text=True, cwd=tmp_path).stdout)
     assert abs(record["variance"] - 0.3919714436) < 1e-9
-    code = "from hierattn.models import limit_law; import importlib.util as u; assert u.find_spec('models') is None"
-    subprocess.run([python, "-c", code], check=True, cwd=tmp_path)
+    told = subprocess.run([python, "-m", "hierattn", "--version"], check=True, capture_output=True, text=True, cwd=tmp_path)
+    assert told.stdout == f"hierattn {hierattn.__version__}\n"
+    code = "import hierattn as ha; ha.models.DIMS; import importlib.util as u; assert u.find_spec('models') is None"
+    subprocess.run([python, "-c", f"{code}; from hierattn.models import limit_law"], check=True, cwd=tmp_path)

@@ -24,6 +24,7 @@ FOLDERS = (  # a folder imports only those before it
     "diagnostics",
     "reporting",
     "command_line",
+    "__main__",  # python -m hierattn
 )
 ALLOWED = {  # other people's packages, and where they may be imported
     "numpyro": ("law.distributions", "law.plates", "models", "inference", "netsor.model"),

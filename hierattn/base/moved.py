@@ -7,6 +7,7 @@ from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
 
 PUBLIC = {  # modules that are public names themselves: hierattn.kernels and the like stay
     "activations": "layer.activations",
@@ -14,12 +15,13 @@ PUBLIC = {  # modules that are public names themselves: hierattn.kernels and the
     "kernels": "layer.kernels",
     "network": "finite.network",
 }
-MOVED = {  # old -> new, both beneath hierattn
-    "architecture": "layer.architecture",
+MOVED: dict[str, str | tuple[str, ...]] = {  # old -> new, both beneath hierattn; several where its names went apart
+    "architecture": ("layer.architecture", "layer.masks", "layer.positions"),
     "calibration": "inference.calibration",
     "cli": "command_line.app",
     "collapsed": "finite.collapsed",
     "comparison": "diagnostics.comparison",
+    "described": "layer.record",
     "errors": "base.errors",
     "inference.from_moments": "inference.methods.from_moments",
     "inference.grid": "inference.methods.grid",
@@ -41,8 +43,20 @@ MOVED = {  # old -> new, both beneath hierattn
 }
 
 
+class Gathered(ModuleType):
+    """A module whose names are now in several."""
+
+    homes: tuple[ModuleType, ...]
+
+    def __getattr__(self, name: str) -> Any:
+        for home in self.__dict__.get("homes", ()):
+            if hasattr(home, name):
+                return getattr(home, name)
+        raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+
+
 class Forwarding(MetaPathFinder, Loader):
-    """Finds an old name and loads the module that has taken its place."""
+    """Finds an old name and loads the module, or gathers the modules, that have taken its place."""
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         """A spec for names that have moved, and for nothing else."""
@@ -50,18 +64,25 @@ class Forwarding(MetaPathFinder, Loader):
         return ModuleSpec(fullname, self) if package == "hierattn" and name in MOVED | PUBLIC else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """The module under its new name."""
+        """The module under its new name, or one that gathers several."""
         name = spec.name.removeprefix("hierattn.")
-        new = f"hierattn.{(MOVED | PUBLIC)[name]}"
+        new = (MOVED | PUBLIC)[name]
+        names = [f"hierattn.{module}" for module in ((new,) if isinstance(new, str) else new)]
         if name in MOVED:
-            warnings.warn(f"{spec.name} is now {new}; the old name goes with version 0.3", DeprecationWarning, stacklevel=6)
-        module = import_module(new)
-        self._own = module.__spec__
-        return module
+            message = f"{spec.name} is now {', '.join(names)}; the old name goes with version 0.3"
+            warnings.warn(message, DeprecationWarning, stacklevel=2)
+        homes = tuple(import_module(module) for module in names)
+        if len(homes) > 1:
+            module = Gathered(spec.name)
+            module.homes = homes
+            return module
+        self._own = homes[0].__spec__
+        return homes[0]
 
     def exec_module(self, module: ModuleType) -> None:
         """It is loaded already; its own spec comes back."""
-        module.__spec__ = self._own
+        if not isinstance(module, Gathered):
+            module.__spec__ = self._own
 
 
 def forward() -> None:

@@ -75,7 +75,6 @@ def write(path: Path, observations: Any, record: dict[str, Any], seed: int, forc
 
     o = observations
     arrays = {"outputs": o.outputs, "kernel": o.kernel, "tokens": o.tokens} | arrays_of(o.layer)
-    arrays |= {} if o.mask is None else {"mask": np.asarray(o.mask)}
     arrays["provenance"] = np.asarray(json.dumps(provenance(seed, **record)))
     with whole_file(path, force) as temporary, open(temporary, "wb") as file:
         np.savez(file, **arrays)

@@ -41,6 +41,12 @@ def _text(value: Any) -> str:
     return f"{value:.10g}" if isinstance(value, float) else str(value)
 
 
+def notice(message: str) -> None:
+    """A line to somebody who sits at a terminal and waits."""
+    if sys.stderr.isatty():
+        print(f"hierattn: {message}", file=sys.stderr)
+
+
 @contextmanager
 def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
     """A progress bar with the time left on a terminal, nothing elsewhere."""

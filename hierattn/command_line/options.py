@@ -11,6 +11,14 @@ import typer
 
 from hierattn.base.errors import unusable
 
+
+def score_functions(incomplete: str) -> list[str]:
+    """Names that a shell completes: those of `hierattn.layer.scores`, the one place that lists them."""
+    from hierattn.layer.scores import SCORE_FUNCTIONS
+
+    return [name for name in SCORE_FUNCTIONS if name.startswith(incomplete)]
+
+
 ActivationName = StrEnum("ActivationName", ["identity", "clip", "relu", "erf", "gelu", "tanh"])
 MaskName = StrEnum("MaskName", ["none", "causal"])
 ScalingName = StrEnum("ScalingName", ["sqrt", "linear"])
@@ -24,6 +32,14 @@ ScoreScale = Annotated[float, typer.Option(help="sigma_Q sigma_K.")]
 ValueScale = Annotated[float, typer.Option(help="sigma_V sigma_O.")]
 Mask = Annotated[MaskName, typer.Option(help="Keys a query may look at.")]
 Scaling = Annotated[ScalingName, typer.Option(help="Scores divided by sqrt(n) or by n.")]
+ScoreFunction = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="How scores become weights: softmax, identity, or another of hierattn.layer.scores.",
+        autocompletion=score_functions,
+    ),
+]
 Token = Annotated[int, typer.Option(help="The token to describe, from 0.")]
 Out = Annotated[Path, typer.Option(help="netCDF file to write.")]
 Scores = Annotated[bool, typer.Option("--scores", help="Write the scores too.")]
@@ -52,6 +68,7 @@ def build_layer(
     value_scale: ValueScale = 1.0,
     mask: Mask = MaskName.none,
     scaling: Scaling = ScalingName.sqrt,
+    score_function: ScoreFunction = "softmax",
 ) -> Any:
     """The layer that the options of a command describe."""
     import hierattn as ha
@@ -61,6 +78,7 @@ def build_layer(
         head_dim=head_dim,
         mask=None if mask == MaskName.none else mask.value,
         scaling=scaling.value,
+        score_function=score_function,
         sigma_q=score_scale,
         sigma_v=value_scale,
     )

@@ -29,45 +29,61 @@ def print_program(
     as_json: Json = False,
 ) -> None:
     """Print a NETSOR program, its kernels and the covariance of its scalars, and compare networks of a width with its limit."""
-    import jax
-    import numpy as np
-
     from hierattn.base.files.writing import whole_file
-    from hierattn.netsor import limit, simulate
     from hierattn.netsor.graph import graph as drawn_graph
-    from hierattn.numerics.two_samples import two_samples
+    from hierattn.netsor.limit import Limit
 
     chosen = load(file, program)
     if graph is not None:
         with whole_file(graph, force) as temporary:
             temporary.write_text(drawn_graph(chosen))
-    law, coordinates = limit.Limit(chosen, seed), min(COORDINATES, width)
+    law, coordinates = Limit(chosen, seed), min(COORDINATES, width)
     found = describe(law)
-    key_finite, key_limit = jax.random.split(jax.random.key(seed))
-    parts = []
-    with progress("networks", networks) as advance:
-        for _, y in simulate.stream(key_finite, chosen, width, networks, coordinates):
-            parts.append(np.asarray(y))
-            advance(len(y))
-    record = two_samples(np.concatenate(parts), law.sample(key_limit, LIMIT, coordinates), seed)
-    sizes = {"width": width, "networks": networks, "coordinates": coordinates, "seed": seed}
+    record = compared(law, width, networks, coordinates, seed)
     if as_json:
+        sizes = {"width": width, "networks": networks, "coordinates": coordinates, "seed": seed}
         print_record("", {"program": str(chosen)} | found | sizes | record, as_json)
         return
     print(chosen)
+    print_matrices(found)
+    print_record(f"method {law.method}; width {width}, {networks} networks against {LIMIT} of the limit:", record, as_json)
+
+
+def compared(law: Any, width: int, networks: int, coordinates: int, seed: int) -> dict[str, Any]:
+    """Networks of a width against the limit of their program."""
+    import jax
+    import numpy as np
+
+    from hierattn.netsor import simulate
+    from hierattn.numerics.two_samples import two_samples
+
+    key_finite, key_limit = jax.random.split(jax.random.key(seed))
+    parts = []
+    with progress("networks", networks) as advance:
+        for _, y in simulate.stream(key_finite, law.program, width, networks, coordinates):
+            parts.append(np.asarray(y))
+            advance(len(y))
+    return two_samples(np.concatenate(parts), law.sample(key_limit, LIMIT, coordinates), seed)
+
+
+def print_matrices(found: dict[str, Any]) -> None:
+    """Kernels and covariances with their errors; of large ones the first rows and columns."""
+    import numpy as np
+
     for name, value in found.items():
         if isinstance(value, list):
             print(f"{name.replace('_', ' ')} +- {found[f'{name}_error']:.1g}")
             print("  " + np.array2string(np.array(value)[:SHOWN, :SHOWN], precision=6, suppress_small=True, prefix="  "))
             if len(value) > SHOWN:
                 print(f"  ... {len(value)} rows and columns; --json has all")
-    print_record(f"method {law.method}; width {width}, {networks} networks against {LIMIT} of the limit:", record, as_json)
 
 
 def describe(law: Any) -> dict[str, Any]:
     """Kernels of named vectors and covariance of the scalars, with their largest errors."""
+    from hierattn.netsor.program import Vectors
+
     program = law.program
-    vectors = {name: f for f, name in program.names.items() if type(f).__name__ == "Vectors"}
+    vectors = {name: f for f, name in program.names.items() if isinstance(f, Vectors)}
     estimates = {f"kernel_{name}": law.kernel(f) for name, f in vectors.items()}
     if program.dots:
         estimates["score_covariance"] = law.kappa_prime

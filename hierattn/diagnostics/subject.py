@@ -9,6 +9,7 @@ from hierattn.inference.fitting import check_density, layer_of, lookup, route
 from hierattn.inference.problem import Problem, pose
 from hierattn.law.law import Law
 from hierattn.layer.architecture import Architecture
+from hierattn.observed import fits
 from hierattn.observed.observations import Observations
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def of_observations(
 
 def of_fit(tree: "DataTree", layer: Architecture | None, given: dict[str, float | None], seed: int) -> Subject:
     """A fit: its posterior gives the scales, but for those fixed in advance."""
-    observations, layer = observed(tree), layer or layer_in(tree)
+    observations, layer = fits.observations_of(tree), layer or fits.layer_of(tree)
     fixed = {name: float(value) for name, value in given.items() if value is not None}
     if tree.attrs["model"] not in OF_THE_LAW or observations.kernel is None:
         if fixed:
@@ -101,28 +102,3 @@ def law_at(problem: Problem, scales: dict[str, float]) -> Law:
 
     tokens = problem.observations.tokens
     return law_of(layer, problem.K, problem.K[:, tokens[:, None], tokens])
-
-
-def observed(tree: "DataTree") -> Observations:
-    """The outputs behind a fit, as far as it keeps them."""
-    constants, y = tree["constant_data"].to_dataset(), np.asarray(tree["observed_data"]["y"])
-    K = np.asarray(constants["K"]) if "K" in constants else None
-    mask = np.asarray(constants["mask"]).astype(bool) if "mask" in constants else None
-    tokens = None if K is None else np.asarray(constants["tokens"])
-    heads = int(constants["heads"])
-    found = Observations(y, K, tokens=tokens, heads=heads, mask=None if mask is None or mask.all() else mask)
-    found._set(source=str(tree.attrs["source"]), sha256=str(tree.attrs.get("outputs_sha256", found.sha256)))
-    if "S" in constants:  # of all coordinates
-        found._set(S=np.asarray(constants["S"]), coordinates=int(constants["coordinates"]))
-    return found
-
-
-def layer_in(tree: "DataTree") -> Architecture:
-    """The layer that a fit was made for."""
-    constants = tree["constant_data"].to_dataset()
-    mask = np.asarray(constants["mask"]).astype(bool) if "mask" in constants else None
-    head_dim = int(constants["head_dim"]) or None
-    more: dict[str, Any] = {name: np.asarray(constants[name]) for name in ("rotary", "bias") if name in constants}
-    more |= {"key_value_heads": int(constants["key_value_heads"])} if "key_value_heads" in constants else {}
-    mask = None if mask is None or mask.all() else mask
-    return Architecture(heads=int(constants["heads"]), head_dim=head_dim, mask=mask, **more)

@@ -1,11 +1,6 @@
 """Outputs of a real model's attention layer, over many networks or many sequences, with the law that they should follow."""
 
-import inspect
-import sys
 from collections.abc import Callable
-from functools import partial
-from importlib import import_module
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -13,11 +8,13 @@ import numpy as np
 from hierattn.base.errors import check_counts, unusable
 from hierattn.frameworks import runs
 from hierattn.frameworks.description import Description, Grams, Tally, by_hand, describe
+from hierattn.frameworks.networks import first_network, next_network, seed_of
+from hierattn.frameworks.protocol import Framework
 from hierattn.layer.architecture import Architecture
 from hierattn.observed.kernels import check_size
-from hierattn.observed.observations import KEPT, Observations
+from hierattn.observed.observations import Observations
+from hierattn.observed.statistics import Reduction, Statistics
 
-FRAMEWORKS = {"torch.nn.modules.module": "torch_layers", "flax.nnx.module": "flax_layers"}  # where their base classes are
 SHOWN = 12  # parts of a model that a message names
 
 
@@ -25,6 +22,14 @@ class Captured(Observations):
     """Observations that were captured, and the description of the layer they come from."""
 
     description: Description
+
+    @classmethod
+    def described(cls, statistics: Statistics, description: Description, K: np.ndarray) -> "Captured":
+        """Outputs of a described layer, K its kernel (network or 1, t, t)."""
+        kernel, tokens = K[0] if len(K) == 1 else K, description.tokens
+        found = cls.from_statistics(statistics, kernel, tokens=tokens, layer=description.layer, source=description.module)
+        object.__setattr__(found, "description", description)  # the class is frozen
+        return found
 
 
 def capture(
@@ -50,99 +55,22 @@ def capture(
     advance      called with the number of networks just done
     """
     check_counts(networks=networks, **({} if coordinates is None else {"coordinates": coordinates}))
-    first, framework, inputs = _first(model, inputs, networks, _seed(seed, 0))
+    first, framework, inputs = first_network(model, inputs, networks, seed_of(seed, 0))
     name = _chosen(framework, first, module, layer)
-    tally, grams, collected = Tally(), Grams(), None
-    reference: runs.Run | None = None
+    watch = _Watch(framework, name, inputs, layer, coordinates)
     held = False
     for m in range(networks):
-        network = first if m == 0 else _again(model, framework, _seed(seed, m))
+        network = first if m == 0 else next_network(model, framework, seed_of(seed, m))
         held |= m > 0 and framework.hold(network, first)
-        if layer is None:
-            run = framework.read(network, name, inputs)
-            if reference is None:
-                runs.check(run, name or type(first).__name__)
-            else:
-                _check_next(run, reference, m)
-            reference = reference or run
-            tally.add(run)
-            grams.add(run.X_q, run.X)
-            y = run.y if run.maps["o"].b is None else run.y - run.maps["o"].b
-        else:
-            X, y = framework.look(network, name, inputs)
-            grams.add(X, X)
-        collected = collected or _Collected(networks, y.shape[0] * y.shape[1], y.shape[2], coordinates)
-        collected.add(m, y.reshape(-1, y.shape[-1]))
+        watch.add(network, m, networks)
         advance(1)
-    assert collected is not None
-    where = f"{name or 'the model itself'} ({framework.modules(first)[name]})"
-    description, K = by_hand(layer, grams, where) if layer else describe(reference, tally, grams, where)  # type: ignore[arg-type]
+    description, K = watch.described(f"{name or 'the model itself'} ({framework.modules(first)[name]})")
     if held and description.layer.bias is not None:
-        remark = "the learned position bias is drawn once: all networks have that of the first"
-        description = Description(**vars(description) | {"remarks": (*description.remarks, remark)})
-    return collected.observations(description, K)
+        description = description.with_remark("the learned position bias is drawn once: all networks have that of the first")
+    return Captured.described(watch.reduction.statistics(), description, K)
 
 
-def _first(model: Any, inputs: Any, networks: int, seed: int) -> tuple[Any, ModuleType, Any]:
-    """The first network, its framework, and inputs. A model that is looked at alone stays as it is."""
-    framework = _framework(model)
-    if framework is not None and networks == 1:
-        framework.check_mode(model)
-        network = model
-    elif framework is not None:
-        network = framework.fresh(model, seed)
-    elif callable(model):
-        known = import_module("hierattn.frameworks.torch_layers") if "torch" in sys.modules else None
-        returned = known.built(_call(model, seed), seed) if known else _call(model, seed)()
-        network, given = returned if isinstance(returned, tuple) else (returned, None)
-        framework = _framework(network)
-        if framework is known is not None:
-            network.eval()
-        elif framework is not None:  # whose generator had no seed yet
-            network = _again(model, framework, seed)
-        inputs = given if inputs is None else inputs
-    if framework is None:
-        made = f"one that returns {type(network).__name__}" if callable(model) else type(model).__name__
-        raise unusable("model", "a PyTorch or Flax model, or a function that builds one", made)
-    if inputs is None:
-        raise unusable("inputs", "arguments of a call of the model", "none", "or let the function return (model, inputs)")
-    return network, framework, inputs
-
-
-def _again(model: Any, framework: ModuleType, seed: int) -> Any:
-    """One more network."""
-    if _framework(model) is not None:
-        return framework.fresh(model, seed)
-    returned = framework.built(_call(model, seed), seed)
-    network = returned[0] if isinstance(returned, tuple) else returned
-    network.eval()
-    return network
-
-
-def _framework(model: Any) -> ModuleType | None:
-    """The file that knows this kind of model, if it is one; a class is a function that builds one."""
-    for base in () if isinstance(model, type) else type(model).__mro__:
-        if base.__module__ in FRAMEWORKS and base.__module__ in sys.modules:
-            return import_module(f"hierattn.frameworks.{FRAMEWORKS[base.__module__]}")
-    return None
-
-
-def _call(build: Callable[..., Any], seed: int) -> Callable[[], Any]:
-    """A function without arguments: a seed is given to one that has an argument of that name, or needs one of any."""
-    made = build.__init__ if isinstance(build, type) else build  # type: ignore[misc]
-    options = list(inspect.signature(made).parameters.values())[isinstance(build, type) :]
-    if "seed" in [x.name for x in options]:
-        return partial(build, seed=seed)
-    needed = [x for x in options if x.default is x.empty and x.kind in (x.POSITIONAL_ONLY, x.POSITIONAL_OR_KEYWORD)]
-    return partial(build, seed) if needed else build
-
-
-def _seed(seed: int, network: int) -> int:
-    """A seed for every network: the first ones are the same however many there are."""
-    return int(np.random.SeedSequence([seed, network]).generate_state(1)[0] >> 1)
-
-
-def _chosen(framework: ModuleType, model: Any, module: int | str, layer: Architecture | None) -> str:
+def _chosen(framework: Framework, model: Any, module: int | str, layer: Architecture | None) -> str:
     """The name of the part that is looked at."""
     parts = framework.modules(model)
     if layer is not None:
@@ -177,28 +105,47 @@ def _check_next(run: runs.Run, first: runs.Run, network: int) -> None:
         raise unusable("model", "weights drawn anew for every network", f"those of the first in network {network}", remedy)
 
 
-class _Collected:
-    """Sufficient statistics, and the leading coordinates, of network after network."""
+class _Watch:
+    """What was seen of one part of network after network: its outputs reduced, its inputs' kernels, its weights' moments."""
 
-    def __init__(self, networks: int, tokens: int, width: int, coordinates: int | None) -> None:
-        check_size("networks", networks, tokens)
-        room = max(1, KEPT // (4 * networks * tokens))
-        kept = min(width, room if coordinates is None else coordinates)
-        self.S = np.empty((networks, tokens, tokens))
-        self.outputs, self.width = np.empty((networks, tokens, kept), np.float32), width
+    def __init__(
+        self, framework: Framework, name: str, inputs: Any, layer: Architecture | None, coordinates: int | None
+    ) -> None:
+        self.framework, self.name, self.inputs, self.layer, self.coordinates = framework, name, inputs, layer, coordinates
+        self.tally, self.grams = Tally(), Grams()
+        self.first: runs.Run | None = None
+        self.reduction: Reduction
 
-    def add(self, m: int, y: np.ndarray) -> None:
-        """The outputs (token, coordinate) of network m."""
-        Y = y.astype(float)
-        self.S[m], self.outputs[m] = Y @ Y.T, y[:, : self.outputs.shape[-1]]
+    def add(self, network: Any, m: int, networks: int) -> None:
+        """Run network m of so many."""
+        y = self._read(network, m) if self.layer is None else self._look(network)
+        y = y.reshape(1, -1, y.shape[-1])
+        if not np.isfinite(y).all():
+            raise unusable("model", "finite outputs", f"NaN or infinity in network {m}")
+        if m == 0:
+            check_size("networks", networks, y.shape[1])
+            self.reduction = Reduction((networks, *y.shape[1:]), y.dtype, "outputs", self.coordinates)
+        self.reduction.add(y)
 
-    def observations(self, description: Description, K: np.ndarray) -> Captured:
-        """All of it."""
-        layer, kernel = description.layer, K[0] if len(K) == 1 else K
-        plain = Observations(
-            self.outputs, kernel, tokens=description.tokens, heads=layer.heads, mask=layer.mask, layer=layer.replace(mask=None)
-        )
-        found = object.__new__(Captured)
-        more = {"S": self.S, "coordinates": self.width, "source": description.module, "description": description}
-        found._set(**vars(plain) | more)
-        return found
+    def described(self, where: str) -> tuple[Description, np.ndarray]:
+        """The description, and the kernel."""
+        if self.layer is not None:
+            return by_hand(self.layer, self.grams, where)
+        assert self.first is not None
+        return describe(self.first, self.tally, self.grams, where)
+
+    def _read(self, network: Any, m: int) -> np.ndarray:
+        run = self.framework.read(network, self.name, self.inputs)
+        if self.first is None:
+            runs.check(run, self.name or type(network).__name__)
+            self.first = run
+        else:
+            _check_next(run, self.first, m)
+        self.tally.add(run)
+        self.grams.add(run.X_q, run.X)
+        return run.y if run.maps["o"].b is None else run.y - run.maps["o"].b
+
+    def _look(self, network: Any) -> np.ndarray:
+        X, y = self.framework.look(network, self.name, self.inputs)
+        self.grams.add(X, X)
+        return y

@@ -10,7 +10,7 @@ beta = var_b / (n var_q). That of the keys adds the same to all scores of a quer
 beta_q, keys and values beta_v. W^O's own bias does not depend on the scores: it is taken off the outputs.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +19,7 @@ from jaxtyping import Float
 from hierattn.base.errors import unusable
 from hierattn.frameworks.runs import BY_HAND, Run
 from hierattn.layer.architecture import Architecture
+from hierattn.observed.described import told
 
 SIGMAS = 5.0  # standard errors within which measured weights are those of an initialiser
 NEGLIGIBLE = 1e-3  # of a kernel's mean variance: what queries and keys may differ by and still share one kernel
@@ -82,13 +83,13 @@ class Description:
         """score_scale and value_scale."""
         return {"score_scale": float(self.layer.score_scale[0]), "value_scale": float(self.layer.value_scale[0])}
 
+    def with_remark(self, remark: str) -> "Description":
+        """The same with one more remark."""
+        return replace(self, remarks=(*self.remarks, remark))
+
     def record(self) -> dict[str, Any]:
         """Flat, for printing and for JSON."""
-        layer = self.layer
-        record: dict[str, Any] = {"module": self.module, "heads": layer.heads, "head_dim": layer.head_dim}
-        record |= {"key_value_heads": layer.groups, **self.scales}
-        record["mask"] = layer.mask if isinstance(layer.mask, str) else "none" if layer.mask is None else "given"
-        record |= {"rotary": layer.rotary is not None, "bias": layer.bias is not None}
+        record: dict[str, Any] = {"module": self.module, **told(self.layer)}
         for name, found in self.variances.items():
             if found.origin != "none":
                 key = f"variance_{name}"

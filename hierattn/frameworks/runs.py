@@ -12,7 +12,9 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from hierattn.base.errors import InputError, unusable
+from hierattn.layer.scores import SCORE_FUNCTIONS
 
+SCORES = SCORE_FUNCTIONS["softmax"]  # of every layer that is recognised: one of another kind fails the check
 FORBIDDEN = -1e4  # terms of scores from here on mean that a key must not be seen
 ROUNDING = 1e-3  # of outputs in single precision, relative to their size
 BY_HAND = "describe it by hand: capture(..., module=NAME, layer=hierattn.Architecture(heads=..., head_dim=..., ...))"
@@ -79,9 +81,7 @@ def outputs_of(run: Run) -> Float[np.ndarray, "batch q m"]:
         q, k = turned(q, run.rotary), turned(k, run.rotary)
     k, v = (np.repeat(x, run.heads // run.key_value_heads, axis=1) for x in (k, v))
     p = run.factor * q @ k.swapaxes(-1, -2) + (0 if run.bias is None else run.bias)
-    p = np.where(run.allowed[:, None], p, -np.inf)
-    A = np.exp(p - p.max(axis=-1, keepdims=True))
-    A /= A.sum(axis=-1, keepdims=True)
+    A = SCORES.weights(p, run.allowed[:, None])
     return _applied(run.maps["o"], np.moveaxis(A @ v, 1, 2).reshape(*run.X_q.shape[:2], -1))
 
 

@@ -1,43 +1,21 @@
 """PyTorch: networks drawn anew by their own initialisers, watched by forward hooks; torch.nn.MultiheadAttention."""
 
 import copy
-import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
 from hierattn.base.errors import unusable
+from hierattn.frameworks import transformers_models
 from hierattn.frameworks.runs import Linear, Run, mask_and_bias, not_run
+from hierattn.frameworks.torch_hooks import Call, Reading, array, run, watch
 
+__all__ = ["built", "check_mode", "fresh", "hold", "layers", "look", "modules", "read", "run"]
 HELD = "relative_attention_bias"  # parameters that are part of the description: every network has those of the first
-
-
-class Call(NamedTuple):
-    """One call of a module: its arguments by name, and what it returned."""
-
-    arguments: dict[str, Any]
-    returned: Any
-
-    @property
-    def input(self) -> torch.Tensor:
-        """The first argument."""
-        return next(iter(self.arguments.values()))
-
-    @property
-    def output(self) -> torch.Tensor:
-        """What was returned, or the first of several things."""
-        return self.returned[0] if isinstance(self.returned, tuple) else self.returned
-
-
-class Reading(NamedTuple):
-    """How a layer is read: modules to watch, and what their calls say."""
-
-    watched: dict[str, nn.Module]
-    read: Callable[[dict[str, Call]], Run]
 
 
 def modules(model: nn.Module) -> dict[str, str]:
@@ -70,8 +48,6 @@ def look(model: nn.Module, name: str, inputs: Any) -> tuple[np.ndarray, np.ndarr
 
 
 def _reading(module: nn.Module) -> Reading | None:
-    from hierattn.frameworks import transformers_models  # builds on this file
-
     return recognise(module) or transformers_models.recognise(module)
 
 
@@ -124,49 +100,6 @@ def check_mode(model: nn.Module) -> None:
         if module.training and rate > 0:
             remedy = "call model.eval() first"
             raise unusable("model", "dropout switched off", f"a rate of {rate:g} in {name or type(module).__name__}", remedy)
-
-
-def watch(model: nn.Module, watched: dict[str, nn.Module], inputs: Any) -> dict[str, Call]:
-    """Run the model on inputs and return the last call of every watched module."""
-    calls: dict[str, Call] = {}
-
-    def hook(name: str) -> Callable[..., None]:
-        def record(module: nn.Module, args: tuple, kwargs: dict, returned: Any) -> None:
-            bound = inspect.signature(module.forward).bind(*args, **kwargs).arguments
-            rest = bound.pop("kwargs", {})
-            calls[name] = Call({**bound, **rest}, returned)
-
-        return record
-
-    handles = [module.register_forward_hook(hook(name), with_kwargs=True) for name, module in watched.items()]
-    try:
-        with torch.no_grad():
-            run(model, inputs)
-    finally:
-        for handle in handles:
-            handle.remove()
-    return calls
-
-
-def run(model: nn.Module, inputs: Any) -> Any:
-    """Call a model with arguments: a dict, a tuple, or one array, which for MultiheadAttention is queries, keys and values."""
-    kind = next((parameter.dtype for parameter in model.parameters()), torch.float32)
-
-    def tensor(x: Any) -> Any:
-        x = torch.as_tensor(np.array(x)) if hasattr(x, "__array__") and not isinstance(x, torch.Tensor) else x
-        return x.to(kind) if isinstance(x, torch.Tensor) and x.is_floating_point() else x
-
-    if isinstance(inputs, dict):
-        same = {id(value): tensor(value) for value in inputs.values()}  # one array stays one: queries that are the keys
-        return model(**{name: same[id(value)] for name, value in inputs.items()})
-    arguments = [tensor(x) for x in (inputs if isinstance(inputs, tuple) else (inputs,))]
-    return model(*(3 * arguments if isinstance(model, nn.MultiheadAttention) and len(arguments) == 1 else arguments))
-
-
-def array(x: Any) -> np.ndarray:
-    """A tensor as an array (of float32, where NumPy has not its type)."""
-    x = x.detach().cpu()
-    return (x.float() if x.dtype == torch.bfloat16 else x).numpy()
 
 
 def _multihead(module: nn.MultiheadAttention, call: Call) -> Run:

@@ -12,7 +12,7 @@ from torch import nn
 
 from hierattn.base.errors import InputError, unusable
 from hierattn.frameworks.runs import BY_HAND, Linear, Run, mask_and_bias
-from hierattn.frameworks.torch_layers import Call, Reading, array
+from hierattn.frameworks.torch_hooks import Call, Reading, array
 
 LAYOUTS = (  # where the maps q, k, v and o of a layer are; packed ones have one name
     ("q_proj", "k_proj", "v_proj", "o_proj"),  # Llama, Mistral, Qwen, Gemma

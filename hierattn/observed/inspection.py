@@ -6,6 +6,7 @@ import numpy as np
 
 from hierattn.base.files.stored import BLOCK
 from hierattn.layer import kernels
+from hierattn.observed.described import told
 from hierattn.observed.observations import Observations
 
 SAME = 1e-12  # squared difference of two tokens, relative to their squares, that is rounding
@@ -39,8 +40,7 @@ def describe(observations: Observations) -> dict[str, Any]:
         "sha256": o.sha256,
     }
     if o.layer is not None:
-        record |= {"head_dim": o.layer.head_dim, "key_value_heads": o.layer.groups}
-        record |= {name: float(getattr(o.layer, name)[0]) for name in ("score_scale", "value_scale")}
+        record |= told(o.layer)
     return record | {"reasons": _reasons(record)}
 
 

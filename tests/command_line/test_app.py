@@ -1,15 +1,22 @@
 """The commands, in this process; tests/test_package.py runs the installed program."""
 
 import json
+import os
+import subprocess
 import sys
+from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
+import typer
 import xarray
 
 import hierattn
 from hierattn import Architecture, FiniteWidth, Law, RandomInputs, compare, compare_outputs, kernels, network
+from hierattn.command_line import app, options
+from hierattn.law import token_law
+from hierattn.layer.scores import SCORE_FUNCTIONS
 
 
 def test_law_in_json_is_flat_and_the_laws_own(run):
@@ -39,12 +46,40 @@ def test_law_in_plain_text(run):
         (["--scaling", "linear"], Architecture(scaling="linear"), np.eye(4), 0),
         (["--score-scale", 2, "--value-scale", 3], Architecture(sigma_q=2.0, sigma_v=3.0), np.eye(4), 0),
         (["--tokens", 3, "--activation", "erf"], Architecture(), kernels.activation("erf", 3), 0),
+        (["--score-function", "identity"], Architecture(score_function="identity"), np.eye(4), 0),
     ],
 )
 def test_every_option_reaches_the_law(run, options, layer, kernel, token):
-    record = json.loads(run("law", *options, "--json")[1])
+    record = json.loads(run("law", *options, "--moments", "--json")[1])
     found = Law(layer, kernel).moments(token)
     assert (record["variance"], record["excess_kurtosis"]) == (found.variance, found.excess_kurtosis)
+
+
+def test_moments_alone_are_those_of_the_law_and_nothing_else_is_computed(run, monkeypatch):
+    everything = json.loads(run("law", "--heads", 2, "--json")[1])
+    monkeypatch.setattr(token_law, "of_token", None)
+    alone = json.loads(run("law", "--heads", 2, "--moments", "--json")[1])
+    assert alone == {name: everything[name] for name in alone}
+    assert {"variance", "excess_kurtosis", "infinite_heads_variance"} <= set(alone)
+    assert not [name for name in alone if "quantile" in name or "tail" in name]
+
+
+def test_many_tokens_are_announced_on_a_terminal(run, monkeypatch):
+    monkeypatch.setattr(token_law, "summary", lambda *_: {"variance": 1.0})
+    many = ("law", "--tokens", 130)
+    assert run(*many)[2] == ""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert run(*many)[2] == (
+        "hierattn: the distribution of one token of 130 takes long, and much memory; --moments leaves it out\n"
+    )
+    assert run("law", "--tokens", 128)[2] == run("law", "--tokens", 130, "--moments")[2] == ""
+
+
+def test_every_score_function_is_an_option_and_is_completed():
+    assert options.score_functions("") == list(SCORE_FUNCTIONS)
+    assert options.score_functions("soft") == ["softmax"]
+    for name in SCORE_FUNCTIONS:
+        assert options.build_layer(score_function=name).score_function == name
 
 
 def test_kernel_from_a_file(run, tmp_path):
@@ -112,7 +147,13 @@ def test_overwriting_needs_force(run, tmp_path):
         (["sample", "--networks", "1000000000000000", "--out", "x.nc"], 3, "bytes that are free"),
         (["compare"], 2, "--width: expected either --width or a file of observed outputs, got neither"),
         (["compare", "y.npy", "--width", "8"], 2, "--width: expected either --width or a file of observed outputs, got both"),
-        (["compare", "--width", "8", "--kernel", "K.npy"], 2, "--kernel: expected --activation with --width, got a kernel"),
+        (["compare", "--width", "8", "--kernel", "K.npy"], 2, "K.npy: expected a file, got none"),
+        (
+            ["compare", "--width", "8", "--kernel", "K.npy", "--activation", "relu"],
+            2,
+            "either an activation or a kernel, got both",
+        ),
+        (["law", "--score-function", "hardmax"], 2, "score_function: expected one of softmax, identity"),
         (["compare", "y.npy", "--networks", "5"], 2, "--networks: expected nothing with a file of observed outputs, got 5"),
         (["compare", "y.npy"], 2, "y.npy: expected a file, got none"),
         (["compare", "--width", "0"], 2, "width: expected a positive whole number, got 0"),
@@ -203,13 +244,40 @@ def test_compare_a_width_with_its_limit(run):
     assert any(line.split()[:3] == ["kl", f"{record['kl']:.10g}", "+-"] for line in lines)
 
 
-def test_every_option_reaches_the_comparison(run, monkeypatch):
+def test_every_option_reaches_the_comparison(run, monkeypatch, tmp_path):
     given = []
-    monkeypatch.setattr(hierattn, "compare", lambda *arguments: given.append(arguments) or {"kl": 0.0}, raising=False)
-    assert run("compare", "--width", 9, "--activation", "relu", "--token", 1, "--seed", 2, "--heads", 3)[0] == 0
-    layer, *rest, advance = given[0]
-    assert (layer.heads, *rest) == (3, 9, 4, "relu", 1, 2**22, 2)
-    advance(5)
+
+    def compare(layer, width, **more):
+        more.pop("advance")(5)
+        given.append({"heads": layer.heads, "score_function": layer.score_function, "width": width, **more})
+        return {"kl": 0.0, "token": 3}
+
+    monkeypatch.setattr(hierattn, "compare", compare, raising=False)
+    plain = {"heads": 1, "score_function": "softmax", "width": 9, "tokens": 4, "activation": "clip", "seed": 0}
+    assert run("compare", "--width", 9)[1].startswith("width 9, clip inputs, 4 tokens, 1 heads: token 3\n")
+    assert given.pop() == plain
+    options = (
+        "--activation",
+        "relu",
+        "--token",
+        1,
+        "--seed",
+        2,
+        "--heads",
+        3,
+        "--networks",
+        64,
+        "--score-function",
+        "identity",
+    )
+    assert run("compare", "--width", 9, *options)[0] == 0
+    more = {"activation": "relu", "token": 1, "seed": 2, "heads": 3, "networks": 64, "score_function": "identity"}
+    assert given.pop() == plain | more
+    np.save(tmp_path / "K.npy", kernels.rbf(3, 1.0))
+    _, out, _ = run("compare", "--width", 9, "--kernel", tmp_path / "K.npy")
+    assert out.startswith(f"width 9, inputs of the kernel in {tmp_path}/K.npy, 3 tokens, 1 heads: token 3\n")
+    np.testing.assert_array_equal(given[0].pop("kernel"), kernels.rbf(3, 1.0))
+    assert {name for name in given[0] if name in plain} == set(plain) - {"tokens", "activation"}
 
 
 def test_compare_observed_outputs_with_the_law(run, tmp_path):
@@ -251,7 +319,7 @@ def test_a_table_and_a_progress_bar_on_a_terminal(run, monkeypatch, tmp_path):
     _, out, err = run("sample", "--networks", 2, "--out", tmp_path / "x.nc")
     assert "│ networks" in out
     assert "networks" in err
-    monkeypatch.setattr(hierattn, "compare", lambda *arguments: arguments[-1](2**22) or {"kl": 0.5}, raising=False)
+    monkeypatch.setattr(hierattn, "compare", lambda *_, advance, **__: advance(2**22) or {"kl": 0.5}, raising=False)
     _, out, err = run("compare", "--width", 8)
     assert "│ kl │ 0.5 │" in out
     assert "networks" in err
@@ -280,3 +348,31 @@ def test_help_lists_every_option(run):
         "json",
     ):
         assert f"--{option}" in out
+
+
+def test_version_and_short_help(run):
+    assert run("--version") == (0, f"hierattn {hierattn.__version__}\n", "")
+    assert run("-h") == run("--help")
+    code, out, err = run("law", "-h")
+    assert (code, out, err) == run("law", "--help")
+    assert "--moments" in out
+
+
+@pytest.mark.parametrize("name", app.COMMANDS)
+def test_every_help_has_an_example_that_parses(run, name):
+    example = app.COMMANDS[name][1]
+    words = " ".join(run(name, "--help")[1].split())
+    assert f"Example: {example}" in words
+    program, command, *arguments = example.split()
+    assert (program, command) == ("hierattn", name)
+    parsed = typer.main.get_command(app.app).commands[name].make_context(name, arguments)
+    assert parsed.params
+
+
+def test_as_a_module_and_completed_by_a_shell():
+    told = subprocess.run([sys.executable, "-m", "hierattn", "--version"], check=True, capture_output=True, text=True)
+    assert told.stdout == f"hierattn {hierattn.__version__}\n"
+    typed = {"_HIERATTN_COMPLETE": "complete_bash", "COMP_WORDS": "hierattn di", "COMP_CWORD": "1"}
+    program = [Path(sys.executable).parent / "hierattn"]
+    told = subprocess.run(program, check=True, capture_output=True, text=True, env=os.environ | typed)
+    assert told.stdout == "diagnose\n"

@@ -1,13 +1,16 @@
 """The loop over networks: reproducible, streamed, honest about what it cannot do; and what diagnose and fit make of it."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
 
 import hierattn as ha
 from hierattn import InputError
-from hierattn.frameworks import capture as capture_file
+from hierattn.base.provenance import digest
+from hierattn.frameworks.networks import seed_of
 from hierattn.inference.fitting import layer_of
+from hierattn.observed import statistics
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(3, 16)).astype(np.float32)
@@ -42,7 +45,7 @@ def captured():
 
 
 def test_outputs_are_those_of_the_networks(captured):
-    first = [build(capture_file._seed(3, m)) for m in range(2)]
+    first = [build(seed_of(3, m)) for m in range(2)]
     for m, network in enumerate(first):
         np.testing.assert_array_equal(captured.outputs[m], network(X))
     np.testing.assert_allclose(captured.S, np.einsum("mic,mjc->mij", *2 * [captured.outputs.astype(float)]), rtol=1e-6)
@@ -57,7 +60,8 @@ def test_raw_outputs_may_be_cut_but_not_their_statistics(captured, monkeypatch):
     np.testing.assert_array_equal(few.outputs, captured.outputs[:5, :, :2])
     np.testing.assert_array_equal(few.S, captured.S[:5])
     assert (few.coordinates, few.complete, captured.complete) == (16, False, True)
-    monkeypatch.setattr(capture_file, "KEPT", 4 * 5 * 3 * 7)
+    assert few.sha256 == digest(captured.outputs[:5])  # of all, not of what is kept
+    monkeypatch.setattr(statistics, "KEPT", 4 * 5 * 3 * 7)
     assert ha.capture(build, X, networks=5, seed=3).outputs.shape == (5, 3, 7)
     with pytest.raises(ha.UnsafeInputError, match="networks: expected at most"):
         ha.capture(build, X, networks=2**24)
@@ -107,9 +111,21 @@ def test_a_module_described_by_hand():
     with pytest.raises(InputError, match="module: expected the name of a part of the model"):
         ha.capture(Wrapped, X, layer=layer)
     found = ha.capture(Wrapped, X, networks=3, module="attention", layer=layer)
-    scales = np.array([capture_file._seed(0, m) % 7 + 1 for m in range(3)])
+    scales = np.array([seed_of(0, m) % 7 + 1 for m in range(3)])
     np.testing.assert_allclose(found.outputs, scales[:, None, None] * X / 2)
     assert (found.layer.sigma_o, found.heads, found.description.variances) == (0.7, 2, {})
+
+
+def test_outputs_that_are_no_numbers():
+    """Not only those that are kept."""
+
+    class Spoiled(Wrapped):
+        def __call__(self, x):
+            return self.attention(x.at[0, -1].set(np.nan) if seen.append(x) or len(seen) == 2 else x)[0]
+
+    seen, layer = [], ha.Architecture()
+    with pytest.raises(InputError, match="model: expected finite outputs, got NaN or infinity in network 1"):
+        ha.capture(Spoiled, jnp.asarray(X), networks=3, module="attention", layer=layer, coordinates=1)
 
 
 def test_models_that_cannot_be_used():
@@ -135,7 +151,7 @@ def test_where_a_function_takes_its_seed():
     def named(heads=2, seed=None):
         return build(seed)
 
-    expected = build(capture_file._seed(1, 0))(X)
+    expected = build(seed_of(1, 0))(X)
     for function in (build, named, lambda any_name: build(any_name)):
         np.testing.assert_array_equal(ha.capture(function, X, seed=1).outputs[0], expected)
 

@@ -70,7 +70,27 @@ def test_layers_inside_a_model_in_order():
     np.testing.assert_array_equal(run.allowed[0], np.tri(5))
     runs.check(run, "layer")
     assert flax_layers.read(model, "blocks.0", X[None]).allowed.all()
-    assert nnx.MultiHeadAttention.__call__.__name__ == "__call__"  # no one watches any more
+    assert {type(block) for block in model.blocks} == {nnx.MultiHeadAttention}  # no one watches any more
+
+
+def test_only_the_layer_that_is_watched_is_touched():
+    """Not its class: other instances, and other threads, call it as ever; a run that fails leaves nothing behind."""
+    model, called = Model(0), nnx.MultiHeadAttention.__call__
+    seen = []
+
+    class Looks(nnx.Module):
+        def __init__(self, model):
+            self.model = model
+
+        def __call__(self, x):
+            seen.extend([nnx.MultiHeadAttention.__call__ is called, *(type(b) is nnx.MultiHeadAttention for b in model.blocks)])
+            return self.model(x)
+
+    flax_layers.read(Looks(model), "model.blocks.1", X[None])
+    assert seen == [True, True, False, True]
+    with pytest.raises(TypeError):
+        flax_layers.read(model, "blocks.1", (X[None], X[None]))
+    assert {type(block) for block in model.blocks} == {nnx.MultiHeadAttention}
 
 
 def test_initialisers_are_known():

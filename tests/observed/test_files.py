@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import xarray
 
-from hierattn import InputError, Observations, kernels, read
+from hierattn import Architecture, InputError, Observations, kernels, read
+from hierattn.layer.record import arrays_of
 
 RNG = np.random.default_rng(0)
 Y = RNG.normal(size=(7, 3, 5))
@@ -26,6 +27,8 @@ def folder(tmp_path_factory):
     np.savez(folder / "mask.npz", outputs=Y, mask=np.tri(4, dtype=bool))
     np.savez(folder / "tokens.npz", outputs=Y, kernel=K, tokens=[0, 1])
     np.savez(folder / "nan.npz", outputs=Y, kernel=np.full((3, 3), np.inf))
+    np.savez(folder / "full.npz", outputs=Y, mask=np.ones((3, 3), bool))
+    np.savez(folder / "layer.npz", outputs=Y, **arrays_of(Architecture(heads=2, mask=np.eye(3, dtype=bool))))
     np.savez(folder / "objects.npz", outputs=Y, kernel=K, names=np.array([{}]))
     return folder
 
@@ -49,8 +52,19 @@ def test_arguments_come_before_the_file(folder):
     assert read(folder / "inputs.npz", K).kernel_origin == "given"
     assert read(folder / "all.npz", inputs=X).kernel_origin == "inputs"
     assert read(folder / "inputs.npz", mask="causal").mask == "causal"
-    np.testing.assert_array_equal(read(folder / "all.npz", mask=np.eye(3, dtype=bool)).mask, np.eye(3))
+    np.testing.assert_array_equal(read(folder / "all.npz", mask=np.tri(3, dtype=int)).mask, np.tri(3))
     assert read(folder / "all.npz", heads=2).heads == read(folder / "y.npy", heads=2).heads == 2
+
+
+def test_the_layer_of_a_file_has_its_mask_and_none_takes_it_off(folder):
+    found = read(folder / "layer.npz")
+    np.testing.assert_array_equal(found.layer.mask, np.eye(3))
+    assert found.mask is found.layer.mask
+    off = read(folder / "layer.npz", mask="none")
+    assert (off.mask, off.layer.mask, off.layer.heads) == (None, None, 2)
+    same = read(folder / "layer.npz", mask=np.eye(3, dtype=int))
+    np.testing.assert_array_equal(same.mask, np.eye(3))
+    assert read(folder / "full.npz").mask is None
 
 
 def test_other_files_beside_it(folder):
@@ -70,12 +84,18 @@ def test_other_files_beside_it(folder):
         ("mask.npz", {}, "mask in {folder}/mask.npz: expected shape (3, 3) (queries, keys), got (4, 4)"),
         ("tokens.npz", {}, "tokens in {folder}/tokens.npz: expected 3 whole numbers"),
         ("nan.npz", {}, "kernel in {folder}/nan.npz: expected finite numbers, got 0 NaN and 9 infinite, the first at (0, 0)"),
+        ("all.npz", {"mask": np.eye(3, dtype=bool)}, "mask: expected that of {folder}/all.npz, got another; leave it out"),
+        ("inputs.npz", {"mask": np.eye(3, dtype=bool)}, "mask: expected that of {folder}/inputs.npz, got another"),
+        ("full.npz", {"mask": "causal"}, "mask: expected that of {folder}/full.npz, got another"),
+        ("layer.npz", {"mask": "mask.npy"}, "mask: expected that of {folder}/layer.npz, got another"),
+        ("layer.npz", {"heads": 1}, "heads: expected 2, as {folder}/layer.npz says, got 1; leave it out"),
         ("all.npz", {"networks": 9}, "networks: expected a whole number from 1 to 7, got 9; outputs in {folder}/all.npz has 7"),
         ("y.npy", {"kernel": "identety"}, "identety: expected a file, got none"),
         ("y.npy", {"kernel": np.eye(5)}, "outputs in {folder}/y.npy: expected shape (network, 5 tokens"),
     ],
 )
-def test_files_that_cannot_be_used(folder, name, more, words):
+def test_files_that_cannot_be_used(folder, monkeypatch, name, more, words):
+    monkeypatch.chdir(folder)
     with pytest.raises(InputError) as raised:
         read(folder / name, **more)
     assert words.format(folder=folder) in str(raised.value)

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 import xarray
 
-from hierattn import InputError, Observations, UnsafeInputError, kernels
+from hierattn import Architecture, InputError, Observations, UnsafeInputError, kernels
 from hierattn.base import provenance
 from hierattn.base.files import stored
 from hierattn.observed import kernels as observed_kernel
-from hierattn.observed import observations
+from hierattn.observed import observations, statistics
 
 RNG = np.random.default_rng(0)
 Y = RNG.normal(size=(7, 3, 5))
@@ -55,13 +55,13 @@ def test_arrays_of_other_libraries():
 
 
 def test_raw_outputs_are_cut_to_leading_coordinates(monkeypatch):
-    monkeypatch.setattr(observations, "KEPT", Y.nbytes * 2 // 5 + 1)
+    monkeypatch.setattr(statistics, "KEPT", Y.nbytes * 2 // 5 + 1)
     found = Observations(Y)
     assert not found.complete
     np.testing.assert_array_equal(found.outputs, Y[:, :, :2])
     assert (found.coordinates, found.sha256) == (5, Observations(Y).sha256)
     np.testing.assert_array_equal(found.S, Observations(Y).S)
-    monkeypatch.setattr(observations, "KEPT", 1)
+    monkeypatch.setattr(statistics, "KEPT", 1)
     assert Observations(Y).outputs.shape == (7, 3, 1)
 
 
@@ -135,6 +135,62 @@ def test_the_first_networks():
     silent = Observations(np.concatenate([np.zeros((2, 3, 5)), Y]))
     with pytest.raises(InputError, match="expected outputs that vary, got zeros only in the first 2 networks"):
         silent.first(2)
+
+
+def test_statistics_that_are_there_already():
+    """Captures, cuts and fits: the same observations, checked alike."""
+    whole = Observations(Y, K, heads=2, mask="causal")
+    found = Observations.from_statistics(whole.statistics, K, heads=2, mask="causal", source="x")
+    for name in ("S", "outputs", "kernel", "tokens"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(whole, name))
+    assert (found.sha256, found.mask, found.source, found.kernel_origin) == (whole.sha256, "causal", "x", "given")
+    assert Observations.from_statistics(whole.statistics).kernel_origin == "inferred"
+
+    class Mine(Observations):
+        pass
+
+    assert type(Mine.from_statistics(whole.statistics)) is Mine
+    cut = whole.statistics._replace(outputs=Y[:, :, :2])
+    assert not Observations.from_statistics(cut).complete
+
+
+@pytest.mark.parametrize(
+    ("changes", "more", "words"),
+    [
+        ({"S": np.ones((6, 3, 3))}, {}, "statistics: expected S (network, token, token) beside outputs"),
+        ({"S": np.ones((7, 3, 2))}, {}, "statistics: expected S (network, token, token) beside outputs"),
+        ({"coordinates": 4}, {}, "statistics: expected S (network, token, token) beside outputs"),
+        ({"S": np.full((7, 3, 3), np.nan)}, {}, "statistics: expected finite numbers"),
+        ({"S": np.tile(np.tri(3), (7, 1, 1))}, {}, "statistics: expected S = Y Y', which is symmetric"),
+        ({"S": np.zeros((7, 3, 3))}, {}, "statistics: expected outputs that vary, got zeros only in 7 networks"),
+        ({}, {"kernel": np.eye(4)}, "outputs: expected shape (network, 4 tokens as in the kernel, coordinate)"),
+        ({}, {"kernel": np.tri(3)}, "kernel: expected a symmetric matrix"),
+        ({}, {"heads": 0}, "heads: expected a positive whole number"),
+        ({}, {"mask": np.ones((4, 4), bool)}, "mask: expected shape (3, 3) (queries, keys), got (4, 4)"),
+    ],
+)
+def test_statistics_that_cannot_be(changes, more, words):
+    with pytest.raises(InputError) as raised:
+        Observations.from_statistics(Observations(Y).statistics._replace(**changes), **more)
+    assert words in str(raised.value)
+
+
+def test_layer_heads_and_mask_agree():
+    causal, eye = Architecture(heads=2, mask="causal"), np.eye(3, dtype=bool)
+    found = Observations(Y, layer=causal)
+    assert (found.heads, found.mask, found.layer is causal) == (2, "causal", True)
+    assert Observations(Y, mask=np.tri(3, dtype=bool), layer=causal).mask.shape == (3, 3)
+    off = Observations(Y, mask="none", layer=causal)
+    assert (off.mask, off.layer.mask) == (None, None)
+    assert Observations(Y, mask="causal", layer=Architecture()).layer.mask == "causal"
+    assert found.first(2).layer is causal
+    for mask, layer in ((eye, causal), ("causal", Architecture(mask=eye)), (np.ones((3, 3), bool), causal)):
+        with pytest.raises(InputError, match="mask: expected that of the layer, got another; leave it out, or take it off"):
+            Observations(Y, mask=mask, layer=layer)
+    with pytest.raises(InputError, match=r"mask: expected shape \(3, 3\)"):
+        Observations(Y, layer=Architecture(mask=np.eye(4, dtype=bool)))
+    with pytest.raises(InputError, match=r"bias: expected shape \(..., 3, 3\), as the kernel has tokens, got \(4, 4\)"):
+        Observations(Y, layer=Architecture(bias=np.zeros((4, 4))))
 
 
 def spoiled(*places):

@@ -8,10 +8,12 @@ from pathlib import Path
 import numpy as np
 
 from hierattn.base.errors import InputError
-from hierattn.base.files.formats import READERS, Arrays
+from hierattn.base.files.formats import csv_files, netcdf, numpy_files, safetensors_files, zarr_folders
+from hierattn.base.files.formats.protocol import Arrays, Format
 from hierattn.base.files.stored import Stored
 
-ARRAYS = ("outputs", "inputs", "kernel", "tokens", "heads", "mask")  # names that mean something to us, beside a layer's
+FORMATS: tuple[Format, ...] = (numpy_files, netcdf, zarr_folders, safetensors_files, csv_files)
+READERS = {suffix: kind for kind in FORMATS for suffix in kind.SUFFIXES}
 
 
 def arrays(path: str | Path) -> Arrays:
@@ -20,7 +22,7 @@ def arrays(path: str | Path) -> Arrays:
     if not path.exists():
         raise InputError(f"{path}: expected a file, got none; check the path")
     suffix = path.suffix.lower()
-    if path.is_dir() and suffix != ".zarr":
+    if path.is_dir() and not (suffix in READERS and READERS[suffix].FOLDERS):
         raise InputError(f"{path}: expected a file, got a directory")
     if suffix not in READERS:
         raise InputError(f"{path}: expected a file ending in {', '.join(READERS)}, got {suffix or 'no ending'}")
@@ -29,17 +31,17 @@ def arrays(path: str | Path) -> Arrays:
     if path.is_file() and path.stat().st_size == 0:
         raise InputError(f"{path}: expected an array, got an empty file")
     with suspicion(path):
-        return READERS[suffix](path)
+        return READERS[suffix].arrays(path)
 
 
 def find(path: str | Path, name: str) -> Stored:
-    """The array called `name`; in a file of one array that has another name, or none, that one."""
+    """The array called `name`, or one that has no name at all; one of another name is something else."""
     held = arrays(path)
-    alone = [other for other in held if other == "" or (len(held) == 1 and other not in ARRAYS)]
-    if name not in held and not alone:
-        raise InputError(f"{path}: expected an array called {name}, got {', '.join(sorted(held)) or 'none'}")
+    if name not in held and "" not in held:
+        remedy = f"numpy.savez(FILE, {name}=...) writes one" if Path(path).suffix.lower() == ".npz" else "give it this name"
+        raise InputError(f"{path}: expected an array called {name}, got {', '.join(sorted(held)) or 'none'}; {remedy}")
     with suspicion(Path(path)):
-        stored = held[name if name in held else alone[0]]()
+        stored = held[name if name in held else ""]()
 
     def read(rows: int) -> Iterator[np.ndarray]:
         with suspicion(Path(path)):
@@ -49,7 +51,7 @@ def find(path: str | Path, name: str) -> Stored:
 
 
 def read_array(path: str | Path, name: str) -> np.ndarray:
-    """The array called `name` (or the only one), whole."""
+    """The array called `name`, or the one without a name, whole."""
     return find(path, name).whole()
 
 

@@ -13,8 +13,9 @@ from safetensors.numpy import save_file
 
 from hierattn import InputError, UnsafeInputError
 from hierattn.base import provenance
-from hierattn.base.files import formats, stored
 from hierattn.base.files import reading as files
+from hierattn.base.files import stored
+from hierattn.base.files.formats import csv_files, numpy_files, protocol, zarr_folders
 from tests.base.files import large_files
 from tests.base.files.bad_files import BAD, Y, bad_files, netcdf
 
@@ -27,7 +28,7 @@ def good_files(folder):
     np.save(folder / "big_endian.npy", Y.astype(">f4"))
     np.savez(folder / "a.npz", outputs=Y, other=other)
     np.savez_compressed(folder / "deflated.npz", outputs=Y, other=other)
-    np.savez(folder / "one.npz", anything=Y)
+    np.savez(folder / "one.npz", Y)  # which NumPy calls arr_0
     netcdf(folder / "a.nc", outputs=Y, other=other)
     netcdf(folder / "chunks.nc", chunks=(2, 3, 1), outputs=Y)
     for name, kind in {"a.zarr": 3, "v2.zarr": 2}.items():
@@ -93,6 +94,33 @@ def test_csv_is_a_matrix_or_one_row_a_network(tmp_path):
     np.testing.assert_array_equal(files.read_array(tmp_path / "a.csv", "outputs"), np.arange(1.0, 7).reshape(3, 2, 1))
 
 
+def test_every_format_keeps_the_protocol():
+    """Endings, folders or files, and arrays by name: all that a new format has to say."""
+    assert list(files.READERS) == [".npy", ".npz", ".nc", ".zarr", ".safetensors", ".csv"]
+    needed = {name for name in dir(protocol.Format) if not name.startswith("_")}
+    folder = Path(protocol.__file__).parent
+    assert len(files.FORMATS) == len([file for file in folder.glob("*.py") if file.stem not in ("__init__", "protocol")])
+    for kind in files.FORMATS:
+        assert {name for name in needed if hasattr(kind, name)} == {"SUFFIXES", "FOLDERS", "arrays"}
+
+
+def test_one_array_of_another_name_is_not_taken_for_ours(tmp_path):
+    np.savez(tmp_path / "foo.npz", foo=Y)
+    netcdf(tmp_path / "foo.nc", foo=Y)
+    zarr.open_group(tmp_path / "foo.zarr", mode="w").create_array("foo", data=Y)
+    save_file({"foo": Y}, tmp_path / "foo.safetensors")
+    np.savez(tmp_path / "two.npz", Y, foo=Y)
+    for name in ("outputs", "kernel"):
+        words = rf"expected an array called {name}, got foo; numpy.savez\(FILE, {name}=...\) writes one"
+        with pytest.raises(InputError, match=words):
+            files.find(tmp_path / "foo.npz", name)
+        for kind in ("nc", "zarr", "safetensors"):
+            with pytest.raises(InputError, match=f"foo.{kind}: expected an array called {name}, got foo; give it this name"):
+                files.find(tmp_path / f"foo.{kind}", name)
+        with pytest.raises(InputError, match=f"expected an array called {name}, got arr_0, foo"):
+            files.find(tmp_path / "two.npz", name)
+
+
 def test_chunks_are_read_once(good):
     """Blocks are whole chunks where they fit, so that nothing is decompressed twice."""
     found = files.find(good / "a.zarr", "outputs")
@@ -133,8 +161,8 @@ def test_bad_files(bad, name):
     [
         (stored, "TOO_LARGE", "a.npy", "expected at most 7 bytes, got 168"),
         (stored, "LARGEST_ROW", "a.npy", "expected at most 7 bytes along all axes but the first, got 24"),
-        (formats, "LARGEST_FORTRAN", "f.npy", "got Fortran order; save numpy.ascontiguousarray"),
-        (formats, "LARGEST_CSV", "a.csv", "expected at most 7 bytes of text, got 8; use .npy"),
+        (numpy_files, "LARGEST_FORTRAN", "f.npy", "got Fortran order; save numpy.ascontiguousarray"),
+        (csv_files, "LARGEST_CSV", "a.csv", "expected at most 7 bytes of text, got 8; use .npy"),
     ],
 )
 def test_what_is_too_large(tmp_path, monkeypatch, module, limit, name, words):
@@ -150,7 +178,7 @@ def test_a_codec_that_unpickles_is_refused_whatever_zarr_thinks_of_it(tmp_path):
     """Releases of zarr that opened such an array would run what it holds at the first slice."""
     array = SimpleNamespace(filters=(numcodecs.Pickle(),), compressors=())
     with pytest.raises(InputError, match="expected numbers, got pickled objects"):
-        formats._zarr_array(tmp_path, array)
+        zarr_folders._array(tmp_path, array)
 
 
 @pytest.mark.parametrize("name", ["zarr", "safetensors"])

@@ -1,0 +1,1 @@
+"""The formats we read, one file for each, behind one protocol."""

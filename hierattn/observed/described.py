@@ -1,0 +1,43 @@
+"""A described layer: its law, in which no parameter is free, and what is printed of it."""
+
+from typing import Any
+
+import numpy as np
+
+from hierattn.base.errors import unusable
+from hierattn.law.law import Law
+from hierattn.layer.architecture import Architecture
+from hierattn.layer.record import ARRAYS, SCALES, WORDS
+from hierattn.observed.observations import Observations
+
+
+def law_of(observations: Observations) -> Law:
+    """The law of the observed tokens, scales of the layer as they are; there must be one kernel for all networks."""
+    o = observations
+    if o.layer is None:
+        raise unusable("layer", "observations with a described layer", "none", "give it: Observations(..., layer=...)")
+    if o.kernel is None or o.kernel.ndim == 3:
+        raise unusable("kernel", "one kernel for all networks", "one for each network, or none")
+    t, tokens = o.kernel.shape[-1], o.tokens
+    if np.array_equal(tokens, np.arange(t)):
+        return Law(o.layer, o.kernel)
+    return Law(rows_of(o.layer, tokens, t), o.kernel, o.kernel[np.ix_(tokens, tokens)])
+
+
+def rows_of(layer: Architecture, tokens: np.ndarray, t: int) -> Architecture:
+    """A layer of t tokens as the queries of some of them see it: their rows of mask and bias."""
+    if layer.rotary is not None:
+        raise unusable("tokens", "all of the kernel's tokens in order for rotary embeddings", tokens.tolist())
+    mask = None if layer.mask is None else np.asarray(layer.allowed(t, t))[tokens]
+    return layer.replace(mask=mask, bias=None if layer.bias is None else layer.bias[..., tokens, :])
+
+
+def told(layer: Architecture) -> dict[str, Any]:
+    """A layer in words and numbers, flat: of arrays whether they are there; a scale for each head only where heads differ."""
+    record: dict[str, Any] = {"heads": layer.heads, "head_dim": layer.head_dim, "key_value_heads": layer.groups}
+    for name in SCALES:
+        scale = np.asarray(getattr(layer, name), float)
+        record[name] = float(scale[0]) if np.ptp(scale) == 0 else scale.tolist()
+    record |= {name: getattr(layer, name) for name in WORDS}
+    record["mask"] = layer.mask if isinstance(layer.mask, str) else "none" if layer.mask is None else "given"
+    return record | {name: getattr(layer, name) is not None for name in ARRAYS}
