@@ -11,8 +11,6 @@ import numpy as np
 from hierattn import Architecture, Law, Observations, diagnose, kernels
 
 SEED = 0
-NAMES = ("statistics", "reference", "testing", "subject", "examination", "departures", "power", "verdict")
-USES = tuple(f"hierattn/diagnostics/{name}.py" for name in NAMES)
 SEEDS, NETWORKS, COORDINATES, SCORE_SCALE = 20, 150, 64, 1.6
 IDENTITY, SMOOTH = np.eye(4), kernels.rbf(4, 1.0)
 

@@ -14,10 +14,6 @@ from tests.claims.test_variants import LAYERS, MUTANTS, K
 from tests.statistics import same_joint_law
 
 SEED = 0
-USES = (
-    *(f"hierattn/{name}.py" for name in ("law", "sampling", "wishart", "kernels", "architecture", "random_numbers")),
-    *(f"tests/{name}.py" for name in ("explicit", "statistics", "claims/test_hierarchy", "claims/test_variants")),
-)
 NETWORKS, BATCH, COORDINATES = 500_000, 50_000, 2
 
 

@@ -13,8 +13,6 @@ from hierattn import Architecture, Law, kernels
 from hierattn.law import moments
 
 SEED = 0
-MODULES = ("moments", "joint_moments", "independent", "rqmc", "law", "kernels", "architecture", "activations")
-USES = tuple(f"hierattn/{name}.py" for name in MODULES)
 SEEDS = range(1, 5)
 
 
