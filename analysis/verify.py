@@ -141,7 +141,8 @@ def main() -> None:
         print(f"{name}: {words or 'on record for the present code'}", flush=True)
     if arguments.stale:
         sys.exit(any(states.values()))
-    sys.exit(not all([verify(name, arguments.again, found) for name in chosen]))
+    results = [verify(name, arguments.again, found) for name in chosen]
+    sys.exit(not all(results))
 
 
 if __name__ == "__main__":
