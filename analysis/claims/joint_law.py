@@ -1,6 +1,6 @@
 """The joint law of tokens and coordinates, 500,000 networks on each side: the Kronecker sampler against a dense Gaussian of
-dimension s^2, and the law at finite head_dim against networks drawn weight by weight, with every variant of the architecture. A mutant,
-3 % off in score_scale or wrong in the one thing a case is about, is rejected."""
+dimension s^2, and the law at finite head_dim against networks drawn weight by weight, with every variant of the architecture.
+A mutant, 3 % off in score_scale or wrong in the one thing a case is about, is rejected."""
 
 from functools import partial
 
