@@ -8,6 +8,8 @@ from typing import Any
 Function = (ast.FunctionDef, ast.AsyncFunctionDef)
 Comprehension = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 Import = (ast.Import, ast.ImportFrom)
+INNER = (*Function, ast.Lambda, ast.ClassDef, *Comprehension)
+PLAIN = (ast.expr_context, ast.operator, ast.boolop, ast.unaryop)
 ASIDE = ("TYPE_CHECKING", "__name__ == '__main__'")  # what follows such an if is not part of a module's code
 
 
@@ -75,16 +77,22 @@ def root_of(node: ast.AST) -> str:
     return node.id
 
 
-def own_nodes(body: list[Any]) -> Iterator[ast.AST]:
+def own_nodes(body: Iterable[Any]) -> Iterator[ast.AST]:
     """Nodes of a body, without those inside functions, classes and comprehensions."""
     waiting: list[ast.AST] = list(body)
     while waiting:
         node = waiting.pop()
         yield node
-        if not isinstance(node, (*Function, ast.Lambda, ast.ClassDef, *Comprehension)):
-            waiting.extend(ast.iter_child_nodes(node))
-        elif isinstance(node, Comprehension):
-            waiting.extend(part for part in ast.walk(node) if isinstance(part, ast.NamedExpr))
+        if isinstance(node, INNER):
+            if isinstance(node, Comprehension):  # `:=` in it binds a name outside
+                waiting.extend(part for part in ast.walk(node) if isinstance(part, ast.NamedExpr))
+            continue
+        for name in node._fields:
+            value = getattr(node, name, None)
+            if isinstance(value, list):
+                waiting.extend(part for part in value if isinstance(part, ast.AST))
+            elif isinstance(value, ast.AST) and not isinstance(value, PLAIN):
+                waiting.append(value)
 
 
 def bound(body: list[Any]) -> Iterator[str]:
