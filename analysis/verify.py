@@ -33,9 +33,9 @@ def claims() -> list[str]:
     return sorted(path.stem for path in (HERE / "claims").glob("*.py"))
 
 
-def recorded(name: str, results: Path = RESULTS) -> dict[str, Any] | None:
+def recorded(name: str) -> dict[str, Any] | None:
     """The record of a claim."""
-    path = results / f"{name}.json"
+    path = RESULTS / f"{name}.json"
     return json.loads(path.read_text()) if path.exists() else None
 
 

@@ -146,8 +146,10 @@ class Graph:
         found = ".".join(parts[:start])
         for part in parts[start:]:
             inner = self.member(found, part)
-            if inner is None or ":" in inner:
-                return inner or found
+            if inner is None:  # made while the module runs, if it is there at all
+                return None if self.files[found].name == "__init__.py" else found
+            if ":" in inner:
+                return inner
             found = inner
         return found
 
