@@ -79,7 +79,7 @@ def selection(paths: Iterable[str], found: Graph, root: Path = ROOT) -> dict[str
         elif (code and READS_ALL in reached) or any(module.startswith(folder) for folder in conftests):
             steps.append(LAST)
         elif any(name.startswith("analysis.") for name in code) and '"analysis"' in path.read_text():
-            steps.append(1)
+            steps.append(LAST - 1)
         if steps:
             elsewhere = module.rpartition(".")[0] not in folders
             ranks[path.relative_to(root).as_posix()] = (min(steps), elsewhere, len(reached))
