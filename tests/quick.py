@@ -131,7 +131,7 @@ def _within(seconds: float) -> Generator[None, None, None]:
         signal.signal(signal.SIGALRM, before)
 
 
-@pytest.hookimpl(wrapper=True, tryfirst=True)
+@pytest.hookimpl(wrapper=True, trylast=True)  # inside of what other plugins begin and end
 def pytest_runtest_setup() -> Generator[None, None, None]:
     """Begin no test after the deadline, and give up its preparation after the grace."""
     if _left() < 0:
@@ -139,7 +139,7 @@ def pytest_runtest_setup() -> Generator[None, None, None]:
     return (yield from _within(_left() + GRACE))
 
 
-@pytest.hookimpl(wrapper=True, tryfirst=True)
+@pytest.hookimpl(wrapper=True, trylast=True)  # inside of what other plugins begin and end
 def pytest_runtest_call() -> Generator[None, None, None]:
     """Give up a test after the grace."""
     return (yield from _within(_left() + GRACE))

@@ -105,3 +105,4 @@ def test_out_of_time_nothing_is_begun_what_runs_is_given_up_and_a_line_says_so(t
     assert "not run" not in first
     assert "3 tests were not run in 100 s: `make test` runs all" in second
     assert "3 skipped" in second
+    assert "error" not in second
