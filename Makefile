@@ -4,10 +4,14 @@ BIN := $(VENV)/bin
 FRAMEWORKS := .venv-frameworks
 export JAX_PLATFORMS := cpu
 
-.PHONY: demo test test-frameworks lint verify figures benchmarks clean
+.PHONY: demo quick test test-frameworks lint verify figures benchmarks clean
 
 demo: $(VENV)/ready
 	$(BIN)/hierattn demo --out demo --force
+
+# what a change touches, nearest first, in at most two minutes
+quick: $(VENV)/ready
+	$(BIN)/python -m tests.quick
 
 test: lint
 	$(BIN)/python -m pytest
@@ -22,7 +26,7 @@ lint: $(VENV)/ready
 	$(BIN)/mypy hierattn
 	$(BIN)/mypy models
 
-# the full counts that a claim needs; a claim whose result file fits the present sources is not run again
+# the full counts that a claim needs; what is on record for the present code is not run again, and what is not is named first
 verify: $(VENV)/ready
 	$(BIN)/python -m pytest -m slow
 	$(BIN)/python analysis/verify.py

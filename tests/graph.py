@@ -1,7 +1,7 @@
 """The import graph: which module imports which, at the top of a file, inside a function, for type checking or by its name.
 
 Read from the text of the files (ast.walk), so that nothing hides inside a function. Modules have dotted names, such as
-`hierattn.law.law` and `tests.law.test_law`; `models/` is `hierattn.models`.
+`hierattn.law.law`, `tests.law.test_law` and `analysis.claims.moments`; `models/` is `hierattn.models`.
 """
 
 import ast
@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = {"hierattn.models": "models", "hierattn": "hierattn", "tests": "tests"}  # the longest name first
+# the longest name first
+PACKAGES = {"hierattn.models": "models", "hierattn": "hierattn", "tests": "tests", "analysis": "analysis"}
 
 
 def files(root: Path = ROOT) -> dict[str, Path]:

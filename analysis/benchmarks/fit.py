@@ -15,6 +15,7 @@ from pathlib import Path
 import arviz
 import jax
 import numpy as np
+from timing import record
 
 from hierattn import Architecture, Law, Observations
 from hierattn.inference import fitting
@@ -22,7 +23,7 @@ from hierattn.inference.methods import networkwise, nuts
 from hierattn.inference.problem import pose
 
 ROOT = Path(__file__).parent.parent.parent
-CHAINS, SEED = 4, 0
+CHAINS, SEED, USUAL = 4, 0, (50, 4, 2, 16)
 jax.config.update("jax_enable_x64", True)
 
 
@@ -102,17 +103,21 @@ def nutpie(observations: Observations, heads: int, number: int = 300) -> float:
 
 def main() -> None:
     """One design."""
-    networks, tokens, heads, coordinates = map(int, sys.argv[1:5] or (50, 4, 2, 16))
+    networks, tokens, heads, coordinates = design = tuple(map(int, sys.argv[1:5])) or USUAL
     layer, K = Architecture(heads=heads), np.eye(tokens)
     outputs = np.asarray(Law(layer, K).sample(jax.random.key(SEED), networks, coordinates))
     observations = Observations(outputs, kernel=K, heads=heads)
-    print(f"(networks, tokens, heads, coordinates) = {(networks, tokens, heads, coordinates)}, {CHAINS} chains")
+    print(f"(networks, tokens, heads, coordinates) = {design}, {CHAINS} chains")
     ours, theirs = default(observations, layer), plain(observations, layer)
+    ratios = {"ours / NumPyro's": ours / theirs}
     print(f"  ratio to NumPyro {ours / theirs:.1f}")
     if find_spec("nutpie") is None or find_spec("pymc") is None:
         print("  PyMC and nutpie are not installed: pip install '.[benchmark]' for the third line")
-        return
-    print(f"  ratio to nutpie {ours / nutpie(observations, heads):.1f}")
+    else:
+        ratios["ours / nutpie's"] = ours / nutpie(observations, heads)
+        print(f"  ratio to nutpie {ratios["ours / nutpie's"]:.1f}")
+    if design == USUAL:
+        record("fit", ratios)
 
 
 main()

@@ -9,7 +9,7 @@ from functools import partial
 
 import jax
 import numpy as np
-from timing import fastest
+from timing import fastest, record
 
 from hierattn import Architecture, Law, kernels
 from hierattn.numerics.random_numbers import normals
@@ -34,3 +34,4 @@ print(f"H = {HEADS}, s = {TOKENS}, {COORDINATES} coordinates, {NETWORKS} network
 for name, seconds in times.items():
     ratio = times["law"] / seconds
     print(f"  {name:20s} {seconds:.3f} s, {numbers / seconds / 1e6:4.0f} million numbers/s; law / this = {ratio:.2f}")
+record("sampling", {f"law / {name}": times["law"] / times[name] for name in times if name != "law"})

@@ -1,6 +1,6 @@
-"""The verdict of `diagnose` on outputs whose origin is known, 20 seeds a case: 150 networks, 4 tokens, K = I, one head, 64
-coordinates, score_scale 1.6, against a law fixed in advance or with estimated scales. At most one wrong verdict a case; right
-is one with the right answer (consistent, not consistent, undecided) and, first among its reasons, the right code."""
+"""The verdict of `diagnose` on outputs whose origin is known, 20 seeds per case: 150 networks, 4 tokens, K = I, one head, 64
+coordinates, score_scale 1.6, against a law fixed in advance or with estimated scales. At most one wrong verdict per case;
+right is one with the right answer (consistent, not consistent, undecided) and, first among its reasons, the right code."""
 
 from collections import Counter
 from functools import cache, partial
@@ -11,8 +11,6 @@ import numpy as np
 from hierattn import Architecture, Law, Observations, diagnose, kernels
 
 SEED = 0
-NAMES = ("statistics", "reference", "testing", "subject", "examination", "departures", "power", "verdict")
-USES = tuple(f"hierattn/diagnostics/{name}.py" for name in NAMES)
 SEEDS, NETWORKS, COORDINATES, SCORE_SCALE = 20, 150, 64, 1.6
 IDENTITY, SMOOTH = np.eye(4), kernels.rbf(4, 1.0)
 

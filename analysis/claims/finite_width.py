@@ -10,23 +10,6 @@ from hierattn import Architecture, FiniteWidth, RandomInputs, network
 from tests.statistics import same_distribution, same_joint_law
 
 SEED = 0
-USES = (
-    *(
-        f"hierattn/{name}.py"
-        for name in (
-            "network",
-            "collapsed",
-            "one_token",
-            "sampling",
-            "law",
-            "wishart",
-            "inputs",
-            "architecture",
-            "random_numbers",
-        )
-    ),
-    "tests/statistics.py",
-)
 NETWORKS, COORDINATES = {16: 50_000, 64: 30_000, 256: 4_000}, 8
 LAYERS = {
     "clip": (Architecture(heads=2), "clip"),

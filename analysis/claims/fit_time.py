@@ -15,8 +15,6 @@ import numpy as np
 from hierattn import Architecture, Law
 
 SEED = 0
-NAMES = ("likelihood", "networkwise", "verdict", "tree", "evidence", "integrated", "grid", "variances", "surface", "fitting")
-USES = tuple(f"hierattn/inference/{name}.py" for name in NAMES)
 HIERATTN = Path(sys.executable).parent / "hierattn"
 
 

@@ -5,7 +5,6 @@ With Gaussian weights, where the law is exact, and with the frameworks' own: Xav
 (Flax), where the kurtosis of single coordinates, given beside, differs by a term of order 1 / (H n_H)."""
 
 from functools import partial
-from importlib.util import find_spec
 
 import numpy as np
 
@@ -13,8 +12,6 @@ import hierattn as ha
 from hierattn.law.marginal import jackknife_error
 
 SEED = 0
-FILES = ("capture", "description", "runs", "flax_layers", "torch_layers")
-USES = (*(f"hierattn/frameworks/{name}.py" for name in FILES), *(f"hierattn/{name}.py" for name in ("law", "moments")))
 WIDTH, HEADS, TOKENS, NETWORKS = 256, 4, 8, 2_000
 X = np.random.default_rng(SEED).normal(size=(TOKENS, WIDTH)).astype(np.float32)
 
@@ -93,7 +90,7 @@ def case(framework: str, init: str, causal: bool, networks: int = NETWORKS) -> d
     }
 
 
-KINDS = {"flax": ("gaussian", "lecun")} | ({"torch": ("gaussian", "xavier")} if find_spec("torch") else {})
+KINDS = {"flax": ("gaussian", "lecun"), "torch": ("gaussian", "xavier")}
 CASES = {
     f"{framework}, {init}, {'causal' if causal else 'all tokens'}": partial(case, framework, init, causal)
     for framework, inits in KINDS.items()

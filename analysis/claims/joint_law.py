@@ -1,6 +1,6 @@
-"""The joint law of tokens and coordinates, 500,000 networks a side: the Kronecker sampler against a dense Gaussian of dimension
-s^2, and the law at finite head_dim against networks drawn weight by weight, with every variant of the architecture. A mutant,
-3 % off in score_scale or wrong in the one thing a case is about, is rejected."""
+"""The joint law of tokens and coordinates, 500,000 networks on each side: the Kronecker sampler against a dense Gaussian of
+dimension s^2, and the law at finite head_dim against networks drawn weight by weight, with every variant of the architecture.
+A mutant, 3 % off in score_scale or wrong in the one thing a case is about, is rejected."""
 
 from functools import partial
 
@@ -14,10 +14,6 @@ from tests.claims.test_variants import LAYERS, MUTANTS, K
 from tests.statistics import same_joint_law
 
 SEED = 0
-USES = (
-    *(f"hierattn/{name}.py" for name in ("law", "sampling", "wishart", "kernels", "architecture", "random_numbers")),
-    *(f"tests/{name}.py" for name in ("explicit", "statistics", "claims/test_hierarchy", "claims/test_variants")),
-)
 NETWORKS, BATCH, COORDINATES = 500_000, 50_000, 2
 
 

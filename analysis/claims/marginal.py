@@ -11,7 +11,6 @@ from hierattn.law.row import diagonal_and_rest
 from hierattn.numerics.softmax_integrals import density
 
 SEED = 0
-USES = tuple(f"hierattn/{name}.py" for name in ("marginal", "mixtures", "scale_mixture", "token_law", "independent", "moments"))
 GRID, FREQUENCIES = np.linspace(-14, 14, 2801), np.linspace(0, 30, 6001)
 
 

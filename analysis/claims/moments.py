@@ -14,8 +14,6 @@ from hierattn.law import moments
 from hierattn.layer.scores import SCORE_FUNCTIONS
 
 SEED = 0
-MODULES = ("moments", "joint_moments", "independent", "rqmc", "law", "kernels", "architecture", "activations")
-USES = tuple(f"hierattn/{name}.py" for name in MODULES)
 SEEDS = range(1, 5)
 
 

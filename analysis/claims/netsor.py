@@ -17,13 +17,6 @@ from tests.netsor.sharing import crossed, score_products
 from tests.statistics import LEVEL, same_joint_law
 
 SEED = 0
-ROOM = ("program", "variables", "covariances", "limit", "simulate")
-USES = (
-    *(f"hierattn/netsor/{name}.py" for name in ROOM),
-    *(f"hierattn/{name}.py" for name in ("activations", "kernels", "two_level", "theorem")),
-    *(f"tests/{name}.py" for name in ("statistics", "netsor/mutants", "netsor/sharing")),
-    "analysis/programs.py",
-)
 NETWORKS, COORDINATES = {16: 20_000, 64: 20_000, 256: 20_000, 1024: 2_000}, 2
 LIMIT, WIDE = 100_000, (256, 1024)
 NAMES = ("gate", "linear_attention", "cross_attention", "relu_attention", "recurrent", "shared_keys", "mlp_attention")

@@ -10,7 +10,6 @@ import numpy as np
 from hierattn import Architecture, Law, Observations, compare_models
 
 SEED = 0
-USES = ("hierattn/model_comparison.py", *(f"hierattn/inference/{name}.py" for name in ("integrated", "evidence", "latents")))
 MODELS = ("limit_law", "infinite_heads", "separate_kernels", "student_t")
 TOLD = 3.0  # standard errors of a difference
 

@@ -11,8 +11,6 @@ from hierattn import Architecture
 from hierattn.inference import calibration
 
 SEED = 0
-NAMES = ("likelihood", "networkwise", "verdict", "problem", "grid", "variances", "surface", "priors", "fitting")
-USES = (*(f"hierattn/inference/{name}.py" for name in NAMES), "hierattn/calibration.py")
 DESIGNS = {
     "(50, 4, 2, 16)": (50, 4, 2, 16, None),
     "(50, 4, 2, 256)": (50, 4, 2, 256, None),

@@ -17,7 +17,6 @@ from hierattn import Architecture, Law
 from hierattn.inference.methods import networkwise, nuts
 
 SEED = 0
-USES = tuple(f"hierattn/inference/{name}.py" for name in ("checkpoints", "networkwise", "nuts", "fitting", "likelihood"))
 HIERATTN = Path(sys.executable).parent / "hierattn"
 KILLS_OF_A_FIT = 4
 
