@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 FRAMEWORKS := .venv-frameworks
 export JAX_PLATFORMS := cpu
 
-.PHONY: demo quick test test-frameworks lint verify figures benchmarks clean
+.PHONY: demo quick test test-frameworks lint verify figures benchmarks overview clean
 
 demo: $(VENV)/ready
 	$(BIN)/hierattn demo --out demo --force
@@ -29,13 +29,20 @@ lint: $(VENV)/ready
 # the full counts that a claim needs; what is on record for the present code is not run again, and what is not is named first
 verify: $(VENV)/ready
 	$(BIN)/python -m pytest -m slow
-	$(BIN)/python analysis/verify.py
+	$(BIN)/python analysis/verify.py; status=$$?; $(BIN)/python analysis/overview.py; exit $$status
 
 figures: $(VENV)/ready
 	$(BIN)/python analysis/figures.py
+	$(BIN)/python analysis/overview.py
 
 benchmarks: $(VENV)/ready
 	for script in analysis/benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
+	$(BIN)/python analysis/overview.py
+
+# what is written from results and from the code: analysis/README.md, docs/architecture.svg
+overview: $(VENV)/ready
+	$(BIN)/python analysis/overview.py
+	$(BIN)/python analysis/architecture.py
 
 $(VENV)/ready: EXTRAS := dev
 $(FRAMEWORKS)/ready: EXTRAS := dev,frameworks

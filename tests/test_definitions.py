@@ -181,6 +181,20 @@ def test_exchanging_two_definitions_of_one_name_is_a_change(tmp_path):
     assert {name for name in digests[0] if digests[0][name] != digests[1][name]} == {"f", "g"}
 
 
+def test_renaming_a_module_is_no_change_even_beneath_a_name_with_two_bearers(tmp_path):
+    start = "from hierattn.models import one, two\nfrom hierattn.law import {0}\nx = (one.model(), two.model(), {0}.rbf, {0})\n"
+    found = []
+    for name in ("kernels", "covariances"):
+        model = f"from hierattn.law import {name}\ndef model(): return {name}.rbf({{}})\n"
+        files = {f"hierattn__law__{name}": HOUSE["hierattn/law/kernels.py"], "tests__start": start.format(name)}
+        files |= {f"models__{which}": model.format(number) for number, which in enumerate(("one", "two"))}
+        found.append(house(tmp_path / name, **files))
+    assert found[0].digests("tests.start") == found[1].digests("tests.start")
+    assert [graph.code_of("hierattn.models.one:model").count("rbf") for graph in found] == [1, 1]
+    assert found[0].code_of("hierattn.models.one:model") == found[1].code_of("hierattn.models.one:model")
+    assert found[0].code_of("hierattn.models.one:model") != found[0].code_of("hierattn.models.two:model")
+
+
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory):
     """A copy of the code that claims reach."""

@@ -3,6 +3,8 @@
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -63,6 +65,12 @@ def test_in_the_house_itself_a_modules_own_test_comes_first_and_strangers_not_at
     assert "tests/law/test_marginal.py" not in chosen
     assert list(quick.selection(["README.md"], graph())) == ["tests/test_readme.py"]
     assert "tests/test_structure.py" in quick.selection(["hierattn/base/threads.py"], graph())
+
+
+def test_what_is_not_collected_here_is_not_named():
+    assert quick.ignored(Path("tests/frameworks/test_torch_layers.py")) == (find_spec("torch") is None)
+    assert not quick.ignored(Path("tests/frameworks/test_flax_layers.py"))
+    assert not quick.ignored(Path("tests/law/test_law.py"))
 
 
 def test_changes_are_those_not_committed_or_else_the_last_commits(tmp_path):
