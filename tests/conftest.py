@@ -1,19 +1,28 @@
-"""Array shapes in signatures are checked while tests run, and only then; what one process compiles serves all of a session.
+"""Array shapes in signatures are checked while tests run, and only then; what is compiled once is kept, in .compiled.
 
 Of long lists of variants some run every time, and the others, marked slow, by `make verify`.
 """
 
-import atexit
 import os
 import re
-import shutil
 import sys
-import tempfile
+from pathlib import Path
 
 import pytest
 from jaxtyping import install_import_hook
 
 from tests import shapes
+
+LARGEST = 2**29  # bytes of compiled code that are kept
+
+
+def prune(folder: Path) -> None:
+    """Leave half of what was compiled, the latest, where there is too much of it."""
+    entries = sorted(folder.glob("*"), key=lambda path: path.stat().st_mtime)
+    if sum(path.stat().st_size for path in entries) > LARGEST:
+        for path in entries[: len(entries) // 2]:
+            path.unlink(missing_ok=True)
+
 
 worker = os.environ.get("PYTEST_XDIST_WORKER")
 if worker and hasattr(os, "sched_setaffinity"):  # a core each: two programs whose threads share all cores wait for each other
@@ -21,16 +30,13 @@ if worker and hasattr(os, "sched_setaffinity"):  # a core each: two programs who
     os.sched_setaffinity(0, {cores[int(worker.removeprefix("gw")) % len(cores)]})
 FLAGS = "--xla_backend_optimization_level=1 --xla_llvm_disable_expensive_passes=true"
 os.environ.setdefault("XLA_FLAGS", FLAGS)  # halves compile times, which are most of the suite
-if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # workers and the programs that tests start inherit it
-    compiled = tempfile.mkdtemp(prefix="hierattn-compiled-")
-    atexit.register(shutil.rmtree, compiled, ignore_errors=True)
-    os.environ |= {"JAX_COMPILATION_CACHE_DIR": compiled, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1"}
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # workers, programs that tests start, and later sessions share it
+    compiled = Path(__file__).parent.parent / ".compiled"
+    prune(compiled)
+    os.environ |= {"JAX_COMPILATION_CACHE_DIR": str(compiled), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
     os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 
-CHECKED = ("numerics.wishart", "numerics.mixtures", "layer.architecture", "layer.activations", "layer.kernels", "law.sampling")
-CHECKED += ("law.law", "law.joint_moments", "law.moments", "law.one_token", "law.token_law", "law.distributions")
-CHECKED += ("finite.inputs", "finite.network", "finite.collapsed", "finite.theorem")
-install_import_hook([f"hierattn.{name}" for name in CHECKED], f"{shapes.__name__}.check_arrays")
+install_import_hook("hierattn", f"{shapes.__name__}.check_arrays")
 
 
 @pytest.fixture
