@@ -9,19 +9,17 @@ At infinite width p vanishes, all tokens have the same output and no density exi
 from typing import Any
 
 import numpyro
-from numpyro.handlers import reparam
-from numpyro.infer.reparam import TransformReparam
 
 from hierattn.base.errors import unusable
 from hierattn.law.distributions import Outputs, Scores
-from hierattn.law.plates import choose, law_of, observe, plates
+from hierattn.law.plates import choose, law_of, non_centred, observe, plates
 from hierattn.layer.architecture import Architecture
 from hierattn.models.limit_law import priors
 
 __all__ = ["model", "priors"]
 
 
-@reparam(config={"p": TransformReparam()})
+@non_centred
 def model(
     layer: Architecture,
     K: Any,
@@ -39,7 +37,7 @@ def model(
     score_scale = numpyro.sample("score_scale", prior["score_scale"])
     value_scale = numpyro.sample("value_scale", prior["value_scale"])
     law = law_of(layer.replace(scaling="sqrt").with_scales(score_scale * width**-0.5, value_scale), K, query_kernel)
-    network, coordinate, y = plates(outputs, law.shape[0], networks, coordinates)
+    network, coordinate, y = plates(outputs, law.shape[0], networks, coordinates, law.dtype)
     with network:
         p = numpyro.sample("p", Scores(law))
         observe(Outputs(law, p), coordinate, y)

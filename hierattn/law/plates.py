@@ -1,5 +1,7 @@
 """What the models share: their law, plates, observed outputs, priors."""
 
+from collections.abc import Callable
+from functools import wraps
 from typing import Any, NamedTuple
 
 import jax
@@ -8,6 +10,8 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from jaxtyping import Array, Float
+from numpyro.handlers import reparam
+from numpyro.infer.reparam import TransformReparam
 
 from hierattn.base.errors import unusable
 from hierattn.law.law import Law
@@ -45,10 +49,24 @@ def law_of(layer: Architecture, K: Any, query_kernel: Any = None) -> Law:
     return Law.from_factors(layer, kernels.factor(kernels.check(K)), K_q)
 
 
-def plates(outputs: Any, tokens: int, networks: int, coordinates: int) -> tuple[numpyro.plate, numpyro.plate, Observed | None]:
+def non_centred(model: Callable[..., None]) -> Callable[..., None]:
+    """A model whose scores `p` are sampled as the standard normals `p_base` behind them; name, signature and words stay."""
+    handled = reparam(model, config={"p": TransformReparam()})
+
+    @wraps(model)
+    def wrapped(*args: Any, **kwargs: Any) -> None:
+        return handled(*args, **kwargs)
+
+    return wrapped
+
+
+def plates(
+    outputs: Any, tokens: int, networks: int, coordinates: int, dtype: Any = float
+) -> tuple[numpyro.plate, numpyro.plate, Observed | None]:
     """The plates of a model, and outputs (network, token, coordinate), or their second moments, as it observes them.
 
-    Coordinates are the outer axis, so that what belongs to a network alone, its scores, has no empty axis for them.
+    Coordinates are the outer axis, so that what belongs to a network alone, its scores, has no empty axis for them. Outputs
+    are observed in the dtype of the law that they are held against, whatever they were stored in.
     """
     more = 0
     if isinstance(outputs, SecondMoments):
@@ -62,7 +80,8 @@ def plates(outputs: Any, tokens: int, networks: int, coordinates: int) -> tuple[
     for name, number in (("networks", networks), ("coordinates", coordinates)):
         if not isinstance(number, (int, np.integer)) or number < 1:
             raise unusable(name, "a positive whole number", repr(number))
-    observed = None if outputs is None else Observed(jnp.moveaxis(jnp.asarray(outputs), -1, 0), more)
+    kind = jax.dtypes.canonicalize_dtype(dtype)
+    observed = None if outputs is None else Observed(jnp.moveaxis(jnp.asarray(outputs, kind), -1, 0), more)
     return numpyro.plate("network", networks, dim=-1), numpyro.plate("coordinate", coordinates, dim=-2), observed
 
 

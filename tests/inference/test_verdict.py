@@ -7,10 +7,11 @@ import pytest
 import xarray as xr
 
 from hierattn import Architecture, Observations
-from hierattn.inference import verdict
+from hierattn.inference import identifiability, verdict
 from hierattn.inference.fitting import lookup
+from hierattn.inference.identifiability import never_identified, of_design
 from hierattn.inference.problem import pose
-from hierattn.inference.tree import never_identified, of_design, table
+from hierattn.inference.tree import table
 
 CHAINS, DRAWS = 4, 1000
 
@@ -43,10 +44,10 @@ def test_dependence_on_the_prior(informed, flagged):
     x = np.random.default_rng(0).normal(1 / precision, precision**-0.5, (CHAINS, DRAWS))
     parts = {"posterior": x, "log_prior": -((x - 1) ** 2) / 2}
     tree = xr.DataTree.from_dict({name: xr.Dataset({"x": (("chain", "draw"), part)}) for name, part in parts.items()})
-    found = verdict.sensitivity(tree, ["x"])
+    found = identifiability.sensitivity(tree, ["x"])
     assert [each["code"] for each in found] == ["prior_sensitive"] * flagged
     few = tree.isel(draw=slice(20))
-    assert verdict.sensitivity(few, ["x"]) == verdict.sensitivity(tree, []) == []
+    assert identifiability.sensitivity(few, ["x"]) == identifiability.sensitivity(tree, []) == []
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -169,11 +170,11 @@ def test_prior_dominated_parameters_are_told_from_informed_ones():
     rng = np.random.default_rng(0)
     prior = {name: np.exp(rng.normal(size=(1, 1000))) for name in ("score_scale", "value_scale")}
     draws = {"score_scale": np.exp(0.9 * rng.normal(size=(4, 500))), "value_scale": np.exp(0.1 * rng.normal(size=(4, 500)))}
-    identified, (found,) = verdict.identification(draws, prior, {})
+    identified, (found,) = identifiability.identification(draws, prior, {})
     assert identified == {"score_scale": False, "value_scale": True}
     assert found["code"] == "prior_dominated"
     np.testing.assert_allclose(found["numbers"]["ratio"], 0.9, atol=0.1)
-    identified, reasons = verdict.identification(draws, prior, {"value_scale": "of a reason"})
+    identified, reasons = identifiability.identification(draws, prior, {"value_scale": "of a reason"})
     assert identified == {"score_scale": False, "value_scale": False}
     assert [reason["code"] for reason in reasons] == ["prior_dominated", "unidentified"]
     assert "of a reason" in reasons[1]["message"]
@@ -186,7 +187,7 @@ def test_identification_of_matrices_is_told_entry_by_entry():
     K[..., 0, 1], K[..., 0, 2] = rng.uniform(-1, 1, size=(4, 500)), rng.uniform(-0.1, 0.1, size=(4, 500))
     before = np.broadcast_to(np.eye(3), (1, 500, 3, 3)).copy()
     before[..., 0, 1], before[..., 0, 2] = rng.uniform(-1, 1, size=(2, 1, 500))
-    identified, (found,) = verdict.identification({"K": K, "nu": K[..., 0, 0]}, {"K": before}, {})
+    identified, (found,) = identifiability.identification({"K": K, "nu": K[..., 0, 0]}, {"K": before}, {})
     assert identified == {"K[0,1]": False, "K[0,2]": True}
     assert "K[0,1]" in found["message"]
 
