@@ -35,7 +35,7 @@ def model(
     value_scale = numpyro.sample("value_scale", prior["value_scale"])
     law = law_of(layer.with_scales(score_scale, value_scale), K, query_kernel)
     normal, key_factor = score_base(law)
-    network, coordinate, y = plates(outputs, law.shape[0], networks, coordinates, law.dtype)
+    network, coordinate, y = plates(outputs, law.shape[0], networks, coordinates)
     with network:
         E = numpyro.sample("E", normal)
         B = numpyro.sample("B", key_factor)

@@ -45,6 +45,6 @@ def model(
         law if layer.heads > 1 else law_of(layer.replace(heads=law.shape[0]), K, query_kernel)
     )  # many span what all do
     root = jnp.linalg.cholesky(Sigma) if basis is None else basis @ jnp.linalg.cholesky(basis.T @ Sigma @ basis)
-    network, coordinate, y = plates(outputs, law.shape[0], networks, coordinates, law.dtype)
+    network, coordinate, y = plates(outputs, law.shape[0], networks, coordinates)
     with network:
         observe(Gaussian(root, basis), coordinate, y)

@@ -41,7 +41,7 @@ def model(
     score_scale = numpyro.sample("score_scale", prior["score_scale"])
     value_scale = numpyro.sample("value_scale", prior["value_scale"])
     law = law_of(layer.with_scales(score_scale, value_scale), K, query_kernel)
-    network, coordinate, y = plates(outputs, law.shape[0], networks, coordinates, law.dtype)
+    network, coordinate, y = plates(outputs, law.shape[0], networks, coordinates)
     with network:
         p = numpyro.sample("p", Scores(law))
         observe(Outputs(law, p), coordinate, y)

@@ -19,6 +19,7 @@ from hierattn.command_line.options import Force, HeadDim, Json, Out, Seed, build
 from hierattn.inference.methods.registry import AUTO, NAMES
 
 FitMethod = StrEnum("FitMethod", list(NAMES))
+ASK = FitMethod(AUTO)
 Chains = Annotated[int, typer.Option(help="Chains.", min=1, max=64)]
 Width = Annotated[int | None, typer.Option(help="Width of the networks, for the model linear_scaling.")]
 MostDraws = Annotated[int | None, typer.Option(help="Draws of each chain at most (20,000; nuts: 2,000).", min=1)]
@@ -41,7 +42,7 @@ def compiling_sooner(command: Callable[..., None]) -> Callable[..., None]:
 
 def build_run(
     model: Annotated[str, typer.Option(help="A name in hierattn.models, or a .py file with a function `model`.")] = "limit_law",
-    method: Annotated[FitMethod, typer.Option(help="How to fit.")] = FitMethod(AUTO),
+    method: Annotated[FitMethod, typer.Option(help="How to fit.")] = ASK,
     chains: Chains = 4,
     most_draws: MostDraws = None,
 ) -> dict[str, Any]:
@@ -153,7 +154,7 @@ def write_calibration(
     coordinates: Annotated[int, typer.Option(help="Coordinates of each network.")] = 16,
     replicates: Annotated[int, typer.Option(help="Data sets, each fitted.")] = 100,
     one_token: Annotated[bool, typer.Option("--one-token", help="Observe the first token only.")] = False,
-    method: Annotated[FitMethod, typer.Option(help="How to fit.")] = FitMethod(AUTO),
+    method: Annotated[FitMethod, typer.Option(help="How to fit.")] = ASK,
     seed: Seed = 0,
     force: Force = False,
     as_json: Json = False,

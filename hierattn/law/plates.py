@@ -60,13 +60,10 @@ def non_centred(model: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
-def plates(
-    outputs: Any, tokens: int, networks: int, coordinates: int, dtype: Any = float
-) -> tuple[numpyro.plate, numpyro.plate, Observed | None]:
+def plates(outputs: Any, tokens: int, networks: int, coordinates: int) -> tuple[numpyro.plate, numpyro.plate, Observed | None]:
     """The plates of a model, and outputs (network, token, coordinate), or their second moments, as it observes them.
 
-    Coordinates are the outer axis, so that what belongs to a network alone, its scores, has no empty axis for them. Outputs
-    are observed in the dtype of the law that they are held against, whatever they were stored in.
+    Coordinates are the outer axis, so that what belongs to a network alone, its scores, has no empty axis for them.
     """
     more = 0
     if isinstance(outputs, SecondMoments):
@@ -80,8 +77,7 @@ def plates(
     for name, number in (("networks", networks), ("coordinates", coordinates)):
         if not isinstance(number, (int, np.integer)) or number < 1:
             raise unusable(name, "a positive whole number", repr(number))
-    kind = jax.dtypes.canonicalize_dtype(dtype)
-    observed = None if outputs is None else Observed(jnp.moveaxis(jnp.asarray(outputs, kind), -1, 0), more)
+    observed = None if outputs is None else Observed(jnp.moveaxis(jnp.asarray(outputs), -1, 0), more)
     return numpyro.plate("network", networks, dim=-1), numpyro.plate("coordinate", coordinates, dim=-2), observed
 
 
@@ -89,12 +85,14 @@ def observe(law_of_outputs: dist.Distribution, coordinate: numpyro.plate, observ
     """The outputs y of the networks of a plate, coordinates independent.
 
     For second moments of Gaussians, R stands for the coordinates; those that it lacks (or has too many) add the density at 0.
+    Outputs are held against their law in its dtype, whatever they were stored in.
     """
+    dtype = jnp.result_type(float, *jax.tree.leaves(law_of_outputs)) if observed is not None else None
     with coordinate:
-        y = None if observed is None else observed.y
+        y = None if observed is None else observed.y.astype(dtype)
         numpyro.sample("y", law_of_outputs, obs=y, infer={"event_dims": ["token"]})
     if observed is not None and observed.more:
-        numpyro.factor("more", observed.more * law_of_outputs.log_prob(jnp.zeros(law_of_outputs.event_shape)))
+        numpyro.factor("more", observed.more * law_of_outputs.log_prob(jnp.zeros(law_of_outputs.event_shape, dtype)))
 
 
 def choose(priors: dict[str, Any], given: dict[str, Any] | None) -> dict[str, Any]:

@@ -1,12 +1,15 @@
 """A model's function: ours, and those of others."""
 
+import functools
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+from numpyro import handlers
 
 from hierattn import InputError
+from hierattn.inference.calling import MODELS, lookup, parameters_of
 from hierattn.inference.fitting import fit
 from tests.inference import tiny
 from tests.inference.trees import GROUPS, check
@@ -37,6 +40,21 @@ def test_a_model_of_ones_own(tmp_path):
     assert abs(rate.mean() / exact - 1) < 0.1
     likelihood = np.log(rate / 2)[..., None] * Y[0].size - rate[..., None] * np.abs(Y).sum(axis=(1, 2))
     np.testing.assert_allclose(result["log_likelihood"]["y"], likelihood, rtol=1e-6)
+
+
+def test_arguments_are_found_beneath_handlers_and_wrappers():
+    """Of our models, of users' under NumPyro's handlers, and of both, in any order."""
+
+    def model(outputs=None, networks=1, coordinates=1, secret=None):
+        """A user's."""
+
+    names = ["outputs", "networks", "coordinates", "secret"]
+    handled = handlers.reparam(handlers.substitute(model, {}), config={})
+    wrapped = functools.wraps(model)(lambda *args, **kwargs: handled(*args, **kwargs))
+    for function in (model, handled, wrapped, handlers.seed(wrapped, 0), functools.partial(model)):
+        assert list(parameters_of(function)) == names
+    for name in MODELS:
+        assert {"outputs", "networks", "coordinates"} <= set(parameters_of(lookup(name).model))
 
 
 @pytest.mark.parametrize(

@@ -1,19 +1,27 @@
 """Fits: both samplers, designs at the edge, what is refused; what is said, and that nothing is NaN."""
 
 import json
+import types
+from pathlib import Path
 
 import arviz
 import numpy as np
 import numpyro.distributions as dist
 import pytest
 
-from hierattn import InputError, Observations, kernels
+from hierattn import Architecture, InputError, Observations, kernels
 from hierattn.inference import predictions
-from hierattn.inference.fitting import fit, lookup, route
+from hierattn.inference.calling import arguments
+from hierattn.inference.fitting import fit, lookup, plan, route
+from hierattn.inference.methods import nuts
+from hierattn.inference.methods.marginal import Marginal
+from hierattn.inference.methods.moments import Moments
 from hierattn.inference.methods.networkwise import Networkwise
 from hierattn.inference.methods.nuts import Nuts
-from hierattn.inference.problem import pose
+from hierattn.inference.problem import kernel_size, own_priors, pose
+from hierattn.models import limit_law
 from tests.inference import tiny
+from tests.inference.drawn import observe
 from tests.inference.trees import CONDITIONAL, GROUPS, check, codes
 from tests.statistics import SIGMAS
 
@@ -54,10 +62,12 @@ EQUAL = kernels.rbf([0.0, 1.0, 1.0], 1.0)
 EACH = np.stack([kernels.equicorrelated(3, rho) for rho in (0.1, 0.2, 0.3, 0.4)])
 DESIGNS = {
     "one coordinate": (Observations(Y[..., :1], kernel=tiny.K, heads=2), {"few_networks"}),
-    "causal": (tiny.observations(mask="causal"), {"few_networks"}),
     "one network, 256 heads": (tiny.observations(networks=1, heads=256), {"one_network"}),
     "equal tokens": (Observations(Y[:, [1, 1, 1]], kernel=np.full((3, 3), 2.0), heads=2), {"unidentified"}),
-    "a kernel a network, two tokens": (Observations(Y[:, :2], kernel=EACH, tokens=[2, 0], heads=2), {"few_networks"}),
+    "a kernel each, two tokens, causal": (
+        Observations(Y[:, :2], kernel=EACH, tokens=[2, 1], heads=2, mask="causal"),
+        {"few_networks"},
+    ),
     "one token": (Observations(Y[:, :1], kernel="identity", heads=2), {"unidentified"}),
 }
 
@@ -117,3 +127,124 @@ def test_what_cannot_be_fitted_is_refused_in_one_line(known, options, words):
 def test_constant_outputs_are_refused():
     with pytest.raises(InputError, match="expected outputs that vary"):
         Observations(np.ones((4, 3, 8)), kernel=tiny.K, heads=2)
+
+
+DESCRIBED = tiny.LAYER.replace(head_dim=4, bias=np.eye(3))
+CONTRADICTIONS = [
+    ({"mask": "causal"}, {"mask": np.eye(3, dtype=bool)}, "mask: expected that of the observations, got a layer with another"),
+    ({"layer": DESCRIBED}, {"head_dim": 8}, "head_dim: expected 4, as the observations say, got 8; leave one of them out"),
+    ({"layer": DESCRIBED}, {"score_function": "identity"}, "score_function: expected softmax, as the observations say"),
+    ({"layer": DESCRIBED}, {"scaling": "linear"}, "scaling: expected sqrt, as the observations say, got linear"),
+    ({}, {"heads": 3}, "heads: expected 2, as the observations say, got 3"),
+]
+
+
+@pytest.mark.parametrize(("known", "given", "words"), CONTRADICTIONS)
+def test_what_observations_and_layer_both_say_must_agree(known, given, words):
+    with pytest.raises(InputError) as raised:
+        pose(tiny.observations(**known), tiny.LAYER.replace(**given), lookup("limit_law"), None)
+    assert words in str(raised.value)
+
+
+def test_what_only_one_of_them_says_is_taken():
+    """And a mask that is the same in other words."""
+    lower = np.tri(3, dtype=bool)
+    for known, mask in (("causal", None), (None, "causal"), ("causal", lower), (lower, "causal")):
+        problem = pose(tiny.observations(mask=known), tiny.LAYER.replace(mask=mask), lookup("limit_law"), None)
+        np.testing.assert_array_equal(problem.layer.allowed(3, 3), lower)
+    wide = tiny.observations(layer=tiny.LAYER)
+    assert pose(wide, tiny.LAYER.replace(head_dim=8), lookup("finite_head_dim"), None).layer.head_dim == 8
+    assert pose(tiny.observations(layer=DESCRIBED), tiny.LAYER, lookup("limit_law"), None).layer.head_dim is None
+
+
+@pytest.mark.parametrize(
+    ("scales", "words"),
+    [
+        ({"sigma_q": [1.0, 2.0]}, "sigma_q: expected one value for all heads where scales are inferred, got [1.0, 2.0]"),
+        ({"sigma_k": [1.0, 2.0]}, "sigma_k: expected one value for all heads"),
+        ({"sigma_v": 2.0, "sigma_o": [1.0, 2.0]}, "sigma_o: expected one value for all heads"),
+    ],
+)
+def test_heads_with_scales_of_their_own_are_refused(scales, words):
+    layer = tiny.LAYER.replace(**scales)
+    for refuse in (
+        lambda: fit(tiny.observations(), layer=layer),
+        lambda: fit(tiny.observations(layer=layer)),
+        lambda: route(pose(tiny.observations(), layer, lookup("limit_law"), None), "moments", 0, 2),
+    ):
+        with pytest.raises(InputError) as raised:
+            refuse()
+        assert words in str(raised.value)
+
+
+def test_heads_whose_scales_have_the_same_product_are_alike():
+    planned = plan(tiny.observations(), layer=tiny.LAYER.replace(sigma_q=[1.0, 2.0], sigma_k=[2.0, 1.0]))
+    assert planned.method.name == "networkwise"
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+def test_a_file_is_read(kind, tmp_path):
+    np.savez(tmp_path / "y.npz", outputs=Y, kernel=tiny.K, heads=2)
+    found = plan(kind(tmp_path / "y.npz")).problem.observations
+    np.testing.assert_array_equal(found.S, tiny.observations().S)
+    with pytest.raises(InputError, match=r"nowhere\.npz: expected a file"):
+        fit(kind(tmp_path / "nowhere.npz"))
+    with pytest.raises(InputError, match="observations: expected Observations, or the path of a file of outputs, got ndarray"):
+        fit(Y)
+
+
+SIZE = 64.0  # of the kernel: inputs 8 times as large, whose factors are exact
+
+
+def in_units(method, size, tokens):
+    """Draws of both scales, times what makes them those of a kernel of size 1; the outputs are the same."""
+    observations = Observations(Y[:, tokens], kernel=size * tiny.K, tokens=tokens, heads=2)
+    problem = pose(observations, tiny.LAYER, lookup("limit_law"), None)
+    draws = route(problem, method, seed=3, chains=2).draws
+    return np.stack([draws["score_scale"] * size, draws["value_scale"] * size**0.5])
+
+
+UNITS = {
+    "networkwise": (Networkwise(warm_up=0, check_every=1, most_draws=50), [0, 1, 2], 10),
+    "moments": (Moments(draws=50, most_points=2**10), [0, 1, 2], None),
+    "grid": (Marginal(draws=50), [1], None),
+}
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_inputs_of_any_size_have_the_same_posterior_in_their_units(name):
+    """K = c K' with score_scale q' / c and value_scale o' / sqrt(c) is the same law. Chains agree until rounding has grown."""
+    method, tokens, first = UNITS[name]
+    one, large = (in_units(method, size, tokens)[..., :first] for size in (1.0, SIZE))
+    np.testing.assert_allclose(large, one, rtol=1e-3 if name == "grid" else 1e-5)
+
+
+def test_importance_sampling_of_inputs_of_any_size():
+    """Two coordinates: few enough. The same scores, so that only where surfaces are interpolated differs."""
+    layer, draws = Architecture(heads=2), []
+    for size in (1.0, 100.0):
+        problem = pose(
+            observe(layer.with_scales(1 / size, size**-0.5), size * np.eye(2), 30, 2), layer, lookup("limit_law"), None
+        )
+        found = route(problem, Marginal(draws=200), seed=0, chains=1).draws
+        draws.append([found["score_scale"] * size, found["value_scale"] * size**0.5])
+    np.testing.assert_allclose(draws[1], draws[0], rtol=1e-2)
+
+
+def test_nuts_starts_with_scores_of_size_one():
+    """Also where K is a correlation matrix that is inferred; not where the prior excludes it."""
+    observations = tiny.observations(kernel=SIZE * tiny.K)
+    for model, size in (("limit_law", SIZE), ("kernel_unknown", 1.0)):
+        problem = pose(observations, tiny.LAYER, lookup(model), None)
+        start = nuts.start(problem, arguments(problem, None, observed=True))
+        assert start == {"score_scale": 1 / size, "value_scale": observations.scale / size**0.5}
+    bounded = pose(observations, tiny.LAYER, lookup("limit_law"), {"score_scale": dist.Uniform(1.0, 2.0)})
+    assert list(nuts.start(bounded, arguments(bounded, None, observed=True))) == ["value_scale"]
+
+
+def test_priors_of_ones_own_model_may_take_the_scale_alone():
+    of_one, of_both = (types.SimpleNamespace(priors=priors) for priors in (lambda scale: {"x": scale}, limit_law.priors))
+    assert own_priors(of_one, 3.0, 100 * np.eye(2)) == {"x": 3.0}
+    assert own_priors(types.SimpleNamespace(), 3.0, np.eye(2)) == {}
+    assert float(own_priors(of_both, 1.0, np.stack([np.eye(2), 3 * np.eye(2)]))["score_scale"].icdf(0.5)) == pytest.approx(0.5)
+    assert kernel_size(None) == kernel_size(np.zeros((2, 2))) == 1.0

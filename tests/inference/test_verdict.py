@@ -1,6 +1,7 @@
 """Diagnostics fire where they must, name what is wrong, and stay silent on good draws."""
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ from hierattn import Architecture, Observations
 from hierattn.inference import identifiability, verdict
 from hierattn.inference.fitting import lookup
 from hierattn.inference.identifiability import never_identified, of_design
+from hierattn.inference.methods.networkwise import Networkwise
+from hierattn.inference.methods.nuts import Nuts
 from hierattn.inference.problem import pose
 from hierattn.inference.tree import table
 
@@ -62,6 +65,28 @@ def test_chains_at_different_places_are_seen():
     assert found["code"] == "rhat"
     assert "score_scale" in found["message"]
     assert found["numbers"]["rhat"] > 1.01
+
+
+def test_every_reason_says_what_to_do():
+    """Whatever is wrong, by both methods that sample chains; one chain needs no method's advice."""
+    draws, statistics = good()
+    wrong = {
+        "rhat": ({"score_scale": draws["score_scale"] * np.exp([[0.0], [0.0], [0.0], [0.5]])}, statistics),
+        "ess": (draws, statistics | {"lp": sticky(0.99)}),
+        "divergences": (draws, statistics | {"diverging": np.ones((CHAINS, DRAWS))}),
+        "ebfmi": (draws, statistics | {"energy": sticky(0.9)}),
+        "stuck": ({"score_scale": np.ones((CHAINS, DRAWS))}, statistics),
+    }
+    for method in (Networkwise(), Nuts()):
+        for heads in (1, 2):
+            posed = problem(np.eye(3), Architecture(heads=heads))
+            advise = partial(method.advice, posed)
+            for code, sampled in wrong.items():
+                found = verdict.convergence(*sampled, advise)
+                assert advise(code) in found[0 if code != "ess" else -1]["message"]
+                assert all("; " in each["message"] for each in found)
+    assert "observe fewer tokens" in Networkwise().advice(problem(np.eye(3), Architecture(heads=1)), "rhat")
+    assert "one head" not in Networkwise().advice(problem(np.eye(3), Architecture(heads=2)), "rhat")
 
 
 def test_chains_that_spread_differently_are_seen():
@@ -119,7 +144,7 @@ def test_one_chain_is_no_convergence():
     draws, statistics = good()
     one = [{name: x[:1] for name, x in group.items()} for group in (draws, statistics)]
     (found,) = verdict.convergence(*one)
-    assert "one chain only" in found["message"]
+    assert "one chain only; run at least two" in found["message"]
     json.dumps(found, allow_nan=False)
 
 

@@ -75,7 +75,7 @@ class Nuts(Method):
         One chain's chunk is compiled once, warm-up included, and chains are shared among threads.
         """
         kwargs = arguments(problem, run.width, observed=True)
-        kernel = NUTS(problem.model.model, init_strategy=init_to_value(values=_start(problem, kwargs)))
+        kernel = NUTS(problem.model.model, init_strategy=init_to_value(values=start(problem, kwargs)))
         states = _states(kernel, kwargs, run, self.warm_up * self.chunk)
         one_chunk = _chunk(kernel, kwargs, sites(problem, kwargs)[0], self.chunk)
 
@@ -104,7 +104,7 @@ class Nuts(Method):
         return TO_DO[code]
 
 
-def _start(problem: Problem, kwargs: dict[str, Any]) -> dict[str, float]:
+def start(problem: Problem, kwargs: dict[str, Any]) -> dict[str, float]:
     """Scores of size one, outputs as large as they are; where the prior excludes that, wherever it likes."""
     size = problem.kernel_size if "K" in kwargs else 1.0
     places = {"score_scale": 1 / size, "value_scale": problem.observations.scale * size**-0.5}
