@@ -12,13 +12,11 @@ from typing import Any
 import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
-from numpyro.handlers import reparam
-from numpyro.infer.reparam import TransformReparam
 
 from hierattn.base.errors import unusable
 from hierattn.law.distributions import Outputs, Scores
 from hierattn.law.law import Law
-from hierattn.law.plates import choose, observe, plates
+from hierattn.law.plates import choose, non_centred, observe, plates
 from hierattn.layer.architecture import Architecture
 from hierattn.models import limit_law
 
@@ -28,7 +26,7 @@ def priors(scale: float = 1.0) -> dict[str, Any]:
     return limit_law.priors(scale) | {"concentration": 1.0}
 
 
-@reparam(config={"p": TransformReparam()})
+@non_centred
 def model(
     layer: Architecture, tokens: int, outputs: Any = None, networks: int = 1, coordinates: int = 1, prior: dict | None = None
 ) -> None:

@@ -4,25 +4,29 @@ p | score_scale     ~ N(0, score_scale^2 K (x) K)                       scores, 
 y | p, value_scale  ~ N(0, value_scale^2 H^{-1} sum_a A_a K A_a')       coordinates of that network, A = softmax(p)
 """
 
+import math
 from typing import Any
 
-import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
-from numpyro.handlers import reparam
-from numpyro.infer.reparam import TransformReparam
 
 from hierattn.law.distributions import Outputs, Scores
-from hierattn.law.plates import choose, law_of, observe, plates
+from hierattn.law.plates import choose, law_of, non_centred, observe, plates
 from hierattn.layer.architecture import Architecture
 
 
-def priors(scale: float = 1.0) -> dict[str, dist.Distribution]:
-    """Weakly informative: within a factor 7 of 1, and of the outputs' scale, nineteen times in twenty."""
-    return {"score_scale": dist.LogNormal(0.0, 1.0), "value_scale": dist.LogNormal(jnp.log(scale), 1.0)}
+def priors(scale: float = 1.0, kernel: float = 1.0) -> dict[str, dist.Distribution]:
+    """Weakly informative: scores within a factor 7 of 1, outputs of their scale, nineteen times in twenty.
+
+    Scores have the standard deviation score_scale K_ii, and outputs at most value_scale K_ii^{1/2}; kernel: the mean K_ii.
+    """
+    return {
+        "score_scale": dist.LogNormal(-math.log(kernel) + 0.0, 1.0),
+        "value_scale": dist.LogNormal(math.log(scale) - math.log(kernel) / 2, 1.0),
+    }
 
 
-@reparam(config={"p": TransformReparam()})
+@non_centred
 def model(
     layer: Architecture,
     K: Any,

@@ -9,19 +9,17 @@ At infinite width p vanishes, all tokens have the same output and no density exi
 from typing import Any
 
 import numpyro
-from numpyro.handlers import reparam
-from numpyro.infer.reparam import TransformReparam
 
 from hierattn.base.errors import unusable
 from hierattn.law.distributions import Outputs, Scores
-from hierattn.law.plates import choose, law_of, observe, plates
+from hierattn.law.plates import choose, law_of, non_centred, observe, plates
 from hierattn.layer.architecture import Architecture
 from hierattn.models.limit_law import priors
 
 __all__ = ["model", "priors"]
 
 
-@reparam(config={"p": TransformReparam()})
+@non_centred
 def model(
     layer: Architecture,
     K: Any,

@@ -11,7 +11,8 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from numpyro.handlers import seed, substitute, trace
-from numpyro.infer import MCMC, NUTS, Predictive
+from numpyro.infer import MCMC, NUTS, SVI, Predictive, Trace_ELBO
+from numpyro.infer.autoguide import AutoDelta
 from numpyro.infer.util import initialize_model, log_density
 
 from hierattn import Architecture, InputError, Law, kernels
@@ -69,7 +70,47 @@ def test_sampling_from_the_posterior_into_arviz():
     tree = arviz.from_numpyro(mcmc, dims=DIMS)
     assert tree["observed_data"]["y"].dims == ("coordinate", "network", "token")
     assert tree["posterior"]["p"].dims == ("chain", "draw", "network", "head", "query", "key")
+    assert not any("_dim_" in str(axis) for axis in tree["posterior"].dims)
     assert np.all(np.isfinite(tree["posterior"]["score_scale"]))
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_every_axis_has_a_name(name):
+    """Also those of latent variables: ArviZ has no name of its own to add."""
+    sites = trace(seed(load(name).model, 0)).get_trace(*ARGUMENTS[name], networks=5, coordinates=6)
+    values = {n: np.asarray(x["value"])[None, None] for n, x in sites.items() if x["type"] in ("sample", "deterministic")}
+    assert {"y", *load(name).priors()} - {"concentration"} <= set(values)
+    found = arviz.convert_to_dataset(values, dims=DIMS)
+    assert [str(axis) for axis in found.dims if "_dim_" in str(axis)] == []
+    assert found["y"].dims == ("chain", "draw", "coordinate", "network", "token")
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_models_say_what_they_are(name):
+    """Name, signature and words are the model's own, not those of a handler of NumPyro."""
+    model = load(name).model
+    assert (model.__name__, model.__module__) == ("model", f"hierattn.models.{name}")
+    assert {"outputs", "networks", "coordinates", "prior"} <= set(inspect.signature(model).parameters)
+    assert "TransformReparam" not in inspect.getdoc(model)
+    assert "numpyro" not in inspect.getdoc(model)
+
+
+@pytest.mark.parametrize("kernel", [K, np.asarray(K, np.float32)], ids=["float64", "float32"])
+@pytest.mark.parametrize("name", ["limit_law", "student_t"])
+def test_outputs_of_any_dtype_are_observed_in_the_laws(name, kernel):
+    """As stored in a file, float32, while JAX works in float64, and the other way round: by the density, and by SVI."""
+    outputs = np.asarray(Law(LAYER, K).sample(jax.random.key(1), 6, 5))
+    arguments = (3,) if name == "student_t" else (LAYER, kernel)
+    for x64, kind in ((True, np.float32), (False, np.float64), (True, np.float16)):
+        with jax.enable_x64(x64):
+            model, observed = load(name).model, {"outputs": outputs.astype(kind)}
+            drawn = trace(seed(model, 0)).get_trace(*arguments, networks=6, coordinates=5)
+            latent = {n: x["value"] for n, x in drawn.items() if x["type"] == "sample" and n not in ("y", "p")}
+            assert np.isfinite(log_density(model, arguments, observed, latent)[0])
+    with jax.enable_x64(True):
+        svi = SVI(model, AutoDelta(model), numpyro.optim.Adam(0.01), Trace_ELBO())
+        state = svi.init(jax.random.key(0), *arguments, outputs=outputs.astype(np.float32))
+        assert np.isfinite(svi.evaluate(state, *arguments, outputs=outputs.astype(np.float32)))
 
 
 @pytest.mark.parametrize(
@@ -119,6 +160,15 @@ def test_priors_follow_the_scale_of_the_data():
     for name in ARGUMENTS:
         medians = [float(load(name).priors(scale)["value_scale"].icdf(0.5)) for scale in (1.0, 1e-6)]
         np.testing.assert_allclose(medians, [1.0, 1e-6], rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["limit_law", "finite_head_dim", "infinite_heads", "linear_scaling"])
+def test_priors_follow_the_size_of_the_kernel(name):
+    """Scores and outputs, not their scales, have the same prior for every size of the inputs."""
+    (q, o), (q_100, o_100) = (
+        [float(load(name).priors(3.0, kernel=size)[scale].icdf(0.5)) for scale in FIXED] for size in (1.0, 100.0)
+    )
+    np.testing.assert_allclose([q_100 * 100, o_100 * 10], [q, o], rtol=1e-5)
 
 
 def test_equal_tokens_can_be_fitted():

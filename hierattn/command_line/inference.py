@@ -1,31 +1,56 @@
 """The commands that fit and calibrate: parsing and printing only. Heavy imports wait until a command runs."""
 
 import os
+import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from enum import StrEnum
+from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from hierattn.base.errors import unusable
 from hierattn.command_line.console import print_record, progress
 from hierattn.command_line.options import Force, HeadDim, Json, Out, Seed, build_observations, takes
+from hierattn.inference.methods.registry import AUTO, NAMES
 
-FitMethod = StrEnum("FitMethod", ["auto", "networkwise", "nuts", "marginal", "moments"])
+FitMethod = StrEnum("FitMethod", list(NAMES))
+ASK = FitMethod(AUTO)
 Chains = Annotated[int, typer.Option(help="Chains.", min=1, max=64)]
 Width = Annotated[int | None, typer.Option(help="Width of the networks, for the model linear_scaling.")]
-NOT_CONVERGED = 4  # exit code
+MostDraws = Annotated[int | None, typer.Option(help="Draws of each chain at most (20,000; nuts: 2,000).", min=1)]
+NOT_CONVERGED, INTERRUPTED = 4, 130  # exit codes
+COMPILER = "--xla_backend_optimization_level=1"  # for fits: sooner compiled, and no slower
+SYMMETRIC = ("K", "K_scores", "K_values")  # of which one half is printed
+FACTORS = ("L", "L_scores", "L_values")  # of those matrices: in the file, but not printed
+
+
+def compiling_sooner(command: Callable[..., None]) -> Callable[..., None]:
+    """The compiler's settings for a command of many short runs, made before anything of it loads JAX."""
+
+    @wraps(command)
+    def wrapped(**given: Any) -> None:
+        os.environ.setdefault("XLA_FLAGS", COMPILER)
+        command(**given)
+
+    return wrapped
 
 
 def build_run(
     model: Annotated[str, typer.Option(help="A name in hierattn.models, or a .py file with a function `model`.")] = "limit_law",
-    method: Annotated[FitMethod, typer.Option(help="How to fit.")] = FitMethod.auto,
+    method: Annotated[FitMethod, typer.Option(help="How to fit.")] = ASK,
     chains: Chains = 4,
+    most_draws: MostDraws = None,
 ) -> dict[str, Any]:
     """How to fit."""
-    return {"model": model, "method": method.value, "chains": chains}
+    return {"model": model, "method": method.value, "chains": chains, "most_draws": most_draws}
 
 
+@compiling_sooner
 @takes(build_run, build_observations)
 def write_fit(
     how: dict[str, Any],
@@ -39,17 +64,16 @@ def write_fit(
     as_json: Json = False,
 ) -> None:
     """Fit the law's parameters to observed outputs; write posterior, predictions and verdict as netCDF for ArviZ."""
-    os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1")  # sooner compiled, and no slower
     import hierattn as ha
-    from hierattn.inference.fitting import MOST_DRAWS, MOST_SWEEPS, layer_of
+    from hierattn.inference.fitting import layer_of, plan
 
-    start = time.perf_counter()
+    start, most_draws = time.perf_counter(), how.pop("most_draws")
     layer = layer_of(observations, head_dim)
-    total = MOST_DRAWS if how["method"] == "nuts" else MOST_SWEEPS
-    with progress("at most", total) as advance:
-        tree = ha.fit(
-            observations, layer=layer, **how, width=width, seed=seed, out=out, force=force, resume=resume, advance=advance
-        )
+    method = _limited(plan(observations, how["model"], layer, method=how["method"]).method, most_draws)
+    how["method"] = (method,) if how["method"] == AUTO else method
+    more: dict[str, Any] = {"width": width, "seed": seed, "out": out, "force": force, "resume": resume}
+    with progress(f"{method.name}: at most", method.most_steps) as advance, _resumable(out):
+        tree = ha.fit(observations, layer=layer, **how, **more, advance=advance)
     record = record_of(tree) | {"seconds": round(time.perf_counter() - start, 2), "seed": seed, "out": str(out)}
     if as_json:
         print_record("", record, as_json)
@@ -57,6 +81,27 @@ def write_fit(
         print_fit(record)
     if record["verdict"] != "CONVERGED":
         raise typer.Exit(NOT_CONVERGED)
+
+
+def _limited(method: Any, most_draws: int | None) -> Any:
+    """The method with another number of draws at most."""
+    if most_draws is None:
+        return method
+    if not method.sampled:
+        raise unusable("--most-draws", "a method that samples chains", method.name, "leave it out")
+    return replace(method, most_draws=most_draws)
+
+
+@contextmanager
+def _resumable(out: Path) -> Iterator[None]:
+    """Ctrl-C says how to go on, if something is there to go on with."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        kept = Path(f"{out}.resume")
+        more = f"; {kept} keeps what is done: the same command with --resume goes on from there" if kept.exists() else ""
+        print(f"hierattn: interrupted{more}", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED) from None
 
 
 def record_of(tree: Any) -> dict[str, Any]:
@@ -77,7 +122,7 @@ def record_of(tree: Any) -> dict[str, Any]:
 
 
 def print_fit(record: dict[str, Any]) -> None:
-    """The verdict first, then a line a parameter."""
+    """The verdict first, then a line for each parameter."""
     print(record["verdict"])
     for reason in record["reasons"]:
         print(f"  {reason['message']}")
@@ -85,8 +130,19 @@ def print_fit(record: dict[str, Any]) -> None:
     names = ("mean", "sd", "eti90_lb", "eti90_ub", "rhat", "ess_bulk", "ess_tail")
     print(f"{'':24s}" + "".join(f"{name:>11s}" for name in names))
     for name, row in record["parameters"].items():
+        if not _shown(name):
+            continue
         flag = "" if row["identified"] in (True, None) else "  not identified by the data"
         print(f"{name:24s}" + "".join(f"{row[key]:11.5g}" for key in names) + flag)
+
+
+def _shown(name: str) -> bool:
+    """Is an entry worth a line? Factors of matrices are not, nor is the other half of a symmetric one."""
+    matrix, _, index = name.partition("[")
+    if matrix in FACTORS:
+        return False
+    i, _, j = index.rstrip("]").partition(",")
+    return matrix not in SYMMETRIC or int(i) < int(j)
 
 
 @takes()
@@ -98,7 +154,7 @@ def write_calibration(
     coordinates: Annotated[int, typer.Option(help="Coordinates of each network.")] = 16,
     replicates: Annotated[int, typer.Option(help="Data sets, each fitted.")] = 100,
     one_token: Annotated[bool, typer.Option("--one-token", help="Observe the first token only.")] = False,
-    method: Annotated[FitMethod, typer.Option(help="How to fit.")] = FitMethod.auto,
+    method: Annotated[FitMethod, typer.Option(help="How to fit.")] = ASK,
     seed: Seed = 0,
     force: Force = False,
     as_json: Json = False,
@@ -114,10 +170,11 @@ def write_calibration(
     from hierattn.inference import calibration
 
     check_new(out, force)
-    layer, found = ha.Architecture(heads=heads), []
-    design: dict[str, Any] = {"tokens": [0] if one_token else None, "seed": seed, "method": method.value}
+    sizes, found = (np.eye(tokens), networks, coordinates), []
+    seen = [0] if one_token else None
+    design = calibration.Design(ha.Architecture(heads=heads), *sizes, tokens=seen, method=method.value)
     with progress("data sets", replicates) as advance:
-        for replicate in calibration.replicates(layer, np.eye(tokens), networks, coordinates, replicates, **design):
+        for replicate in calibration.replicates(design, replicates, seed):
             found.append(replicate)
             advance(1)
     record = calibration.summarise(found)

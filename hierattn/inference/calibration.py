@@ -5,7 +5,9 @@ among independent posterior draws must be uniform, and intervals must cover as o
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from functools import lru_cache
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import jax
@@ -13,8 +15,10 @@ import numpy as np
 from scipy import stats
 
 from hierattn.base.float64 import in_float64
-from hierattn.inference.fitting import choose_method, lookup, route
-from hierattn.inference.problem import pose
+from hierattn.inference.calling import lookup
+from hierattn.inference.fitting import choose_method, route
+from hierattn.inference.methods.protocol import Method
+from hierattn.inference.problem import own_priors, pose
 from hierattn.inference.verdict import convergence
 from hierattn.law.law import Law
 from hierattn.layer.architecture import Architecture
@@ -37,43 +41,62 @@ class Replicate(NamedTuple):
     truth: dict[str, float]
 
 
-def replicates(
-    layer: Architecture,
-    K: np.ndarray,
-    networks: int,
-    coordinates: int,
-    number: int,
-    tokens: list[int] | None = None,
-    prior: dict[str, Any] | None = None,
-    truth: dict[str, float] | None = None,
-    seed: int = 0,
-    method: str = "auto",
-    draw: Callable[..., np.ndarray] | None = None,
-) -> Iterator[Replicate]:
-    """Fits to `number` data sets of this design, one after the other.
+@dataclass(frozen=True)
+class Design:
+    """What is calibrated.
 
-    truth   parameters to use in all of them instead of draws from the prior (coverage then, not calibration)
-    draw    outputs drawn in another way than `draw_outputs`, which calibration should notice
+    prior    distributions in place of the model's own
+    truth    parameters to use in all data sets instead of draws from the prior (coverage then, not calibration)
+    draw     outputs drawn in another way than `draw_outputs`, which calibration should notice
     """
-    model = lookup("limit_law" if layer.head_dim is None else "finite_head_dim")
-    prior = model.priors() | (prior or {})
+
+    layer: Architecture
+    K: np.ndarray
+    networks: int
+    coordinates: int
+    tokens: list[int] | None = None
+    prior: dict[str, Any] = field(default_factory=dict)
+    truth: dict[str, float] = field(default_factory=dict)
+    draw: Callable[..., np.ndarray] | None = None
+    method: str | Method | tuple[Method, ...] = "auto"
+
+    @property
+    def model(self) -> ModuleType:
+        """The law's, at finite or infinite head_dim."""
+        return lookup("limit_law" if self.layer.head_dim is None else "finite_head_dim")
+
+    @property
+    def priors(self) -> dict[str, Any]:
+        """Of both scales."""
+        return own_priors(self.model, 1.0, self.K) | self.prior
+
+
+def replicates(design: Design, number: int, seed: int = 0) -> Iterator[Replicate]:
+    """Fits to `number` data sets of a design, one after the other."""
     for r in range(number):
-        key_truth, key_data, key_new = jax.random.split(jax.random.fold_in(jax.random.key(seed), r), 3)
-        rng = np.random.default_rng([seed, r])
-        keys = jax.random.split(key_truth, len(PARAMETERS))
-        drawn = {name: float(prior[name].sample(key)) for name, key in zip(PARAMETERS, keys, strict=True)}
-        known = drawn | (truth or {})
-        outputs = (draw or draw_outputs)(layer, K, known, key_data, networks, coordinates)[:, tokens or slice(None)]
-        obs = Observations(outputs, kernel=K, tokens=tokens, heads=layer.heads)
-        problem = pose(obs, layer, model, prior)
-        found = route(problem, choose_method(problem, method)[0], seed + r, CHAINS)
-        draws = {name: independent(x, rng) for name, x in found.draws.items()}
-        squares = _mean_squares(layer, K, *(np.append(known[name], draws[name]) for name in PARAMETERS), key_new, tokens)
-        ranks = {name: int((draws[name] < known[name]).sum()) for name in PARAMETERS}
-        ranks["new_network"] = int((squares[1:] < squares[0]).sum())
-        covered = {name: [covers(found.draws[name], level, known[name]) for level in LEVELS] for name in PARAMETERS}
-        sampled = found.method in ("networkwise", "nuts")
-        yield Replicate(ranks, covered, not (sampled and convergence(found.draws, found.statistics)), known)
+        yield replicate(design, seed, r)
+
+
+def replicate(design: Design, seed: int, r: int) -> Replicate:
+    """The r-th data set and its fit."""
+    key_truth, key_data, key_new = jax.random.split(jax.random.fold_in(jax.random.key(seed), r), 3)
+    rng, prior, tokens = np.random.default_rng([seed, r]), design.priors, design.tokens
+    keys = jax.random.split(key_truth, len(PARAMETERS))
+    known = {name: float(prior[name].sample(key)) for name, key in zip(PARAMETERS, keys, strict=True)} | design.truth
+    sizes = design.networks, design.coordinates
+    outputs = (design.draw or draw_outputs)(design.layer, design.K, known, key_data, *sizes)[:, tokens or slice(None)]
+    obs = Observations(outputs, kernel=design.K, tokens=tokens, heads=design.layer.heads)
+    problem = pose(obs, design.layer, design.model, prior)
+    method, _ = choose_method(problem, design.method)
+    found = route(problem, method, seed + r, CHAINS)
+    draws = {name: independent(x, rng) for name, x in found.draws.items()}
+    both = (np.append(known[name], draws[name]) for name in PARAMETERS)
+    squares = _mean_squares(design.layer, design.K, *both, key_new, tokens)
+    ranks = {name: int((draws[name] < known[name]).sum()) for name in PARAMETERS}
+    ranks["new_network"] = int((squares[1:] < squares[0]).sum())
+    covered = {name: [covers(found.draws[name], level, known[name]) for level in LEVELS] for name in PARAMETERS}
+    converged = not (method.sampled and convergence(found.draws, found.statistics))
+    return Replicate(ranks, covered, converged, known)
 
 
 @in_float64
@@ -104,11 +127,11 @@ def covers(draws: np.ndarray, level: int, truth: float) -> bool:
     return bool(low <= truth <= high)
 
 
-def uniformity(ranks: np.ndarray, seed: int = 0) -> float:
+def uniformity(ranks: np.ndarray, seed: int = 0, number: int = SIMULATED) -> float:
     """P-value of uniform ranks 0 .. RANKS: the largest excursion of their ECDF in binomial probability (Modrak et al. 2023)."""
     rng, N = np.random.default_rng(seed), len(ranks)
-    simulated = np.array([_excursion(rng.integers(0, RANKS + 1, N), N) for _ in range(SIMULATED)])
-    return float((1 + np.sum(simulated <= _excursion(np.asarray(ranks), N))) / (1 + SIMULATED))
+    simulated = np.array([_excursion(rng.integers(0, RANKS + 1, N), N) for _ in range(number)])
+    return float((1 + np.sum(simulated <= _excursion(np.asarray(ranks), N))) / (1 + number))
 
 
 def _excursion(ranks: np.ndarray, N: int) -> float:

@@ -1,43 +1,47 @@
-"""Observations and a model -> posterior, as an ArviZ DataTree. The one place that looks models up."""
+"""Observations and a model -> posterior, as an ArviZ DataTree."""
 
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from hierattn.base.errors import InputError, check_counts, unusable
+from hierattn.base.errors import check_counts, unusable
 from hierattn.base.files.writing import check_new, whole_file
 from hierattn.base.float64 import in_float64
-from hierattn.base.loading import run_file
 from hierattn.base.reasons import reason
+from hierattn.inference.calling import MODELS, lookup
 from hierattn.inference.checkpoints import Checkpoint
-from hierattn.inference.methods import networkwise, nuts
+from hierattn.inference.methods.protocol import Method, Run
+from hierattn.inference.methods.registry import choose_method, method_of
 from hierattn.inference.problem import Posterior, Problem, pose
-from hierattn.inference.verdict import convergence
 from hierattn.layer.architecture import Architecture
-from hierattn.observed.observations import Observations
+from hierattn.observed.observations import Observations, read
 
 if TYPE_CHECKING:
     from xarray import DataTree
 
-MODELS = ("limit_law", "finite_head_dim", "infinite_heads", "linear_scaling", "kernel_unknown", "separate_kernels", "student_t")
-METHODS = ("auto", "networkwise", "nuts", "marginal", "moments")
+__all__ = ["MODELS", "check_density", "choose_method", "fit", "layer_of", "lookup", "plan", "pose", "route"]
 KERNEL_KNOWN = ("limit_law", "finite_head_dim", "infinite_heads", "linear_scaling")
 GAUSSIAN_SCORES = ("limit_law", "linear_scaling", "kernel_unknown", "separate_kernels")  # of infinite head_dim
-MOST_SWEEPS, MOST_DRAWS = 20_000, 2_000
-MANY = 2**21  # latent numbers beyond which a posterior over scores takes too long
-ROOM_FOR_SIGMA = 2**24  # numbers kept of conditional covariances
+FACTORS = {"score_scale": ("sigma_q", "sigma_k"), "value_scale": ("sigma_v", "sigma_o")}
+
+
+class Plan(NamedTuple):
+    """What a fit will do: the problem, the method and why that, and what is to be said beforehand."""
+
+    problem: Problem
+    method: Method
+    why: str
+    remarks: tuple[dict[str, Any], ...]
 
 
 def fit(
-    observations: Observations,
-    model: str = "limit_law",
+    observations: Observations | str | Path,
+    model: str | Path = "limit_law",
     layer: Architecture | None = None,
     *,
-    method: str = "auto",
+    method: str | Method | tuple[Method, ...] = "auto",
     prior: dict[str, Any] | None = None,
     width: int | None = None,
     chains: int = 4,
@@ -50,25 +54,57 @@ def fit(
 ) -> "DataTree":
     """The posterior of a model's parameters, given outputs of attention layers.
 
-    observations    `Observations`: outputs, and the kernel of their inputs if it is known
-    model           a name of hierattn.models, or the path of a file with a function `model`
-    layer           heads, mask, ...; from the observations if they know it. Its scales do not matter: they are inferred
-    method          how: "networkwise" (the limit law: exact, fast), "nuts" (any model), "marginal" (scores integrated out:
-                    exactly for one token, by importance sampling for more of them, where coordinates are few), "moments"
-                    (estimates with bootstrap errors), or "auto"
-    prior           distributions in place of the model's own, by parameter (see `priors` in the model's file)
-    width           of the networks, for the model linear_scaling
-    log_likelihood  of every network with its scores integrated out, which model comparison needs
-    out             netCDF file to write; beside it a folder keeps an unfinished run, and with resume=True a killed one goes on
-    advance         called with the number of sweeps or draws just done
-    """
-    from hierattn.inference import tree  # ArviZ and xarray take a while to load
+    What it takes, by name:
 
+    - `observations`: outputs, and the kernel of their inputs if it is known; or the path of a file of them.
+    - `model`: a name of hierattn.models, or the path of a .py file with a function `model`. That is a NumPyro program of
+      `outputs`, `networks` and `coordinates`, and of any of `layer`, `K`, `query_kernel`, `tokens`, `prior`, `width`, which are
+      given by name; it draws the site `y` under the plates `network` and `coordinate` (see models/limit_law.py). A function
+      `priors(scale, kernel)` beside it gives the prior of each parameter, for outputs of root mean square `scale` and a kernel
+      whose diagonal has the mean `kernel`.
+    - `layer`: heads, mask, ...; from the observations if they know it. Its scales are inferred, one for all heads.
+    - `method`: "networkwise" (the limit law, chains network by network), "nuts" (any model), "marginal" (scores integrated out:
+      on a grid for one token, by importance sampling for several with few coordinates), "moments" (estimates with bootstrap
+      errors), or "auto"; also a method with settings of its own, such as `Networkwise(most_draws=50_000)`.
+    - `prior`: distributions in place of the model's own, by parameter.
+    - `width`: of the networks, for the model linear_scaling.
+    - `log_likelihood`: of every network with its scores integrated out, which model comparison needs?
+    - `out`: netCDF file to write; beside it a folder keeps an unfinished run, and with `resume` a killed one goes on.
+    - `advance`: called with the number of draws of each chain just done.
+
+    The tree holds the groups posterior, sample_stats, prior, log_prior, prior_predictive and posterior_predictive (outputs of
+    new networks), log_likelihood (network by network), observed_data and constant_data; where scores were sampled also
+    conditional_posterior (the covariance Sigma of each observed network) and conditional_predictive. Its attributes say the
+    verdict, the reasons for it with what to do, how it was made, and a table of the parameters (JSON).
+
+    One draw of a chain that samples scores costs some networks x heads x tokens^2 x kernel tokens operations (times some ten
+    steps of a trajectory), whatever the number of coordinates; `moments` and one token's `marginal` cost seconds in any case.
+
+    """
     check_counts(chains=chains)
     if out is not None:
         check_new(out, force)
-    if method not in METHODS:
-        raise unusable("method", "one of " + ", ".join(METHODS), repr(method))
+    planned = plan(observations, model, layer, method=method, prior=prior)
+    settings = {"seed": seed, "chains": chains, "width": width} | planned.method.settings() | planned.problem.settings()
+    kept = None if out is None else Checkpoint(f"{out}.resume", settings, resume)
+    result = carry_out(planned, Run(seed, chains, width, kept, advance), log_likelihood)
+    if out is not None and kept is not None:
+        with whole_file(out, force) as temporary:
+            result.to_netcdf(temporary, engine="h5netcdf")
+        kept.remove()
+    return result
+
+
+def plan(
+    observations: Observations | str | Path,
+    model: str | Path = "limit_law",
+    layer: Architecture | None = None,
+    *,
+    method: str | Method | tuple[Method, ...] = "auto",
+    prior: dict[str, Any] | None = None,
+) -> Plan:
+    """What `fit` will do with these arguments, checked; nothing is sampled yet."""
+    observations = _observations(observations)
     remarks = []
     if observations.kernel is None and model == "limit_law":
         model = "kernel_unknown"
@@ -80,18 +116,28 @@ def fit(
         remarks.append(reason("head_dim_infinite", message, head_dim=layer.head_dim))
         layer = layer.replace(head_dim=None, key_value_heads=None)
     problem = pose(observations, layer, lookup(model), prior)
+    check_scales(problem)
     check_density(problem)
-    chosen, why = choose_method(problem, method)
-    settings = {"method": chosen, "seed": seed, "chains": chains, "width": width} | problem.settings()
-    kept = None if out is None else Checkpoint(f"{out}.resume", settings, resume)
-    found = route(problem, chosen, seed, chains, width, kept, advance)
+    return Plan(problem, *choose_method(problem, method), tuple(remarks))
+
+
+def carry_out(planned: Plan, run: Run, log_likelihood: bool) -> "DataTree":
+    """Sample, and tell."""
+    from hierattn.inference import tree  # ArviZ and xarray take a while to load
+
+    problem, method, why, remarks = planned
+    found = in_float64(method.sample)(problem, run)
     found = found._replace(reasons=(*remarks, *found.reasons))
-    result = tree.assemble(problem, found, why, seed, width, log_likelihood)
-    if out is not None and kept is not None:
-        with whole_file(out, force) as temporary:
-            result.to_netcdf(temporary, engine="h5netcdf")
-        kept.remove()
-    return result
+    return tree.assemble(tree.Fitted(problem, method, why, found), run, log_likelihood)
+
+
+def _observations(given: Any) -> Observations:
+    if isinstance(given, (str, Path)):
+        return read(given)
+    if not isinstance(given, Observations):
+        expected = "Observations, or the path of a file of outputs"
+        raise unusable("observations", expected, type(given).__name__, "make them with hierattn.Observations")
+    return given
 
 
 def layer_of(observations: Observations, head_dim: int | None = None) -> Architecture:
@@ -102,17 +148,13 @@ def layer_of(observations: Observations, head_dim: int | None = None) -> Archite
     return layer if head_dim is None else layer.replace(head_dim=head_dim)
 
 
-def lookup(model: str) -> ModuleType:
-    """A model's file: by name from hierattn.models, or by path."""
-    if model in MODELS:
-        return import_module(f"hierattn.models.{model}")
-    path = Path(model)
-    if path.suffix != ".py":
-        raise unusable("model", "one of " + ", ".join(MODELS) + ", or a .py file", repr(model))
-    module = run_file(path, "a function `model`")
-    if not callable(getattr(module, "model", None)):
-        raise InputError(f"{path}: expected a function `model`, got {', '.join(n for n in vars(module) if n[0] != '_')}")
-    return module
+def check_scales(problem: Problem) -> None:
+    """Refuse heads with scales of their own: one is inferred for all."""
+    for product, factors in FACTORS.items():
+        if np.ptp(getattr(problem.layer, product)) > 0:
+            name = next(name for name in factors if np.ndim(getattr(problem.layer, name)))
+            got = np.asarray(getattr(problem.layer, name)).tolist()
+            raise unusable(name, "one value for all heads where scales are inferred", got, "give a layer with one")
 
 
 def check_density(problem: Problem) -> None:
@@ -136,81 +178,8 @@ def check_density(problem: Problem) -> None:
             )
 
 
-def choose_method(problem: Problem, method: str) -> tuple[str, str]:
-    """How to fit, and why so."""
-    obs, layer = problem.observations, problem.layer
-    K: Any = obs.kernel
-    known = K is not None
-    plain = known and layer.rotary is None and layer.scaling == "sqrt"
-    one_token = obs.s == 1 and plain and K.ndim == 2 and problem.name in ("limit_law", "finite_head_dim")
-    limit = plain and problem.name == "limit_law" and layer.head_dim is None
-    size = obs.networks * layer.heads * obs.s * (K.shape[-1] if known else obs.s)
-    can = {"nuts": True, "networkwise": limit, "marginal": one_token or limit, "moments": limit and K.ndim == 2}
-    if method != "auto":
-        if not can[method]:
-            needs = {
-                "networkwise": "the model limit_law with a known kernel",
-                "marginal": "one observed token, or the model limit_law, and a known kernel",
-                "moments": "the model limit_law with one known kernel",
-            }
-            raise unusable("method", f"{needs[method]} for {method}", f"{problem.name}, {obs.s} tokens", "use auto")
-        return method, "asked for"
-    if one_token:
-        return "marginal", "one token: its scores can be integrated out exactly"
-    if limit and size > MANY and can["moments"]:
-        return "moments", f"{obs.networks} networks: too many for a posterior over their scores"
-    if limit:
-        return "networkwise", "the limit law with a known kernel: exact and fast"
-    return "nuts", "no faster route for this model"
-
-
 @in_float64
-def route(
-    problem: Problem,
-    method: str,
-    seed: int,
-    chains: int,
-    width: int | None = None,
-    checkpoint: Checkpoint | None = None,
-    advance: Callable[[int], Any] = lambda done: None,
-) -> Posterior:
-    """The posterior by one of the methods."""
-    if method == "marginal":
-        from hierattn.inference.methods import grid, importance
-
-        return (grid.one_token if problem.observations.s == 1 else importance.several_tokens)(problem, seed, chains)
-    if method == "moments":
-        from hierattn.inference.methods.from_moments import by_moments
-
-        return by_moments(problem, seed, chains)
-    if method == "nuts":
-        enough = lambda draws, statistics: (  # noqa: E731
-            next(iter(draws.values())).shape[1] >= MOST_DRAWS or not convergence(draws, statistics)
-        )
-        draws, statistics = nuts.sample(problem, seed, chains, enough, width, checkpoint, advance)
-        return Posterior(draws, statistics, method)
-    prior = networkwise.Prior(problem.prior["score_scale"], problem.prior["value_scale"], problem.observations.scale)
-    softmax = problem.layer.score_function == "softmax"
-    data = problem.data()
-
-    def enough_sweeps(draws: networkwise.Draws) -> bool:
-        return draws.log_q.shape[1] >= MOST_SWEEPS or not convergence(*_named(draws, 1.0))
-
-    drawn = networkwise.sample(data, prior, seed, chains, enough_sweeps, softmax, checkpoint, advance)
-    draws, statistics = _named(drawn, problem.observations.scale)
-    return Posterior(draws, statistics, method, _conditional(problem, drawn))
-
-
-def _named(draws: networkwise.Draws, scale: float) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Draws and statistics under their usual names, value_scale in the data's units."""
-    networks = draws.Sigma.shape[-1]
-    lp, acceptance, diverged = (np.asarray(x) for x in (draws.log_density, draws.acceptance, draws.diverged))
-    parameters = {"score_scale": np.exp(draws.log_q), "value_scale": np.exp(draws.log_o) * scale}
-    return parameters, {"lp": lp, "acceptance_rate": acceptance, "diverging": diverged / networks}
-
-
-def _conditional(problem: Problem, draws: networkwise.Draws) -> np.ndarray:
-    """Sigma of the observed networks, (chain, record, network, token, token), with as many records as there is room for."""
-    thin = -(-draws.Sigma.size // ROOM_FOR_SIGMA)
-    Sigma = np.moveaxis(draws.Sigma[:, ::thin], -1, 2) * problem.observations.scale**2
-    return Sigma if problem.basis is None else problem.basis @ Sigma @ problem.basis.T
+def route(problem: Problem, method: str | Method, seed: int, chains: int, **more: Any) -> Posterior:
+    """The posterior by one method, which must be able to; more: width, checkpoint, advance."""
+    check_scales(problem)
+    return choose_method(problem, method_of(method))[0].sample(problem, Run(seed, chains, **more))

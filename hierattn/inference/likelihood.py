@@ -2,13 +2,14 @@
 
     log p(Y_m | p_m) = -n/2 logdet(2 pi o^2 Sigma_m) - tr(Sigma_m^{-1} S_m) / (2 o^2),    S_m = Y_m Y_m'
 
-with Sigma = H^{-1} sum_a A_a K A_a', A = softmax(q L_q E L_k'), q = score_scale, o = value_scale (THEORY section 9). The cost
-does not depend on the number n of coordinates. Networks are on the last axis, and sums over tokens are written out: many times
-faster on a CPU than batched small matrices. A constant added to a row of scores changes nothing, so the keys' factor is centred
-and has one column less than there are keys.
+with Sigma = H^{-1} sum_a A_a K A_a', A the weights of scores q L_q E L_k', q = score_scale, o = value_scale (THEORY section 9).
+The cost does not depend on the number n of coordinates. Networks are on the last axis, and sums over tokens are written out:
+many times faster on a CPU than batched small matrices. Where a constant added to a row of scores changes nothing, as under
+softmax, the keys' factor is centred and has one column less than there are keys.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
@@ -18,15 +19,18 @@ from jaxtyping import Array, Bool, Float
 
 from hierattn.layer import kernels
 from hierattn.layer.architecture import Architecture
+from hierattn.layer.scores import ScoreFunction
 
 ROUNDING = 1e-13  # of a pivot, relative to the token's variance
 WRITTEN_OUT = 16  # terms of a sum at most; longer ones are loops
 
 
-class Data(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Data:
     """Observed networks, on the last axis; one factor for all of them has a last axis of length 1.
 
-    Tokens are the observed queries, or the coordinates of a subspace U' y where outputs live on one.
+    Tokens are the observed queries, or the coordinates of a subspace U' y where outputs live on one. `allowed` is None where
+    every key is. The score function is no number: functions of the data are compiled for each.
     """
 
     S: Float[Array, "t t network"]
@@ -35,13 +39,18 @@ class Data(NamedTuple):
     L_k: Float[Array, "k r _"]
     K: Float[Array, "k k _"]
     bias: Float[Array, "H q k 1"]
-    allowed: Bool[Array, "q k 1"]
+    allowed: Bool[Array, "q k 1"] | None
     U: Float[Array, "q t"] | None
+    scores: ScoreFunction
 
     @property
     def latent_shape(self) -> tuple[int, int, int, int]:
         """Shape of E: (head, query factor, key factor, network)."""
         return self.bias.shape[0], self.L_q.shape[1], self.L_k.shape[1], self.S.shape[-1]
+
+
+ARRAYS = ("S", "n", "L_q", "L_k", "K", "bias", "allowed", "U")
+jax.tree_util.register_dataclass(Data, data_fields=ARRAYS, meta_fields=("scores",))
 
 
 class Terms(NamedTuple):
@@ -51,33 +60,33 @@ class Terms(NamedTuple):
     trace: Float[Array, " network"]
 
 
-def prepare(S: Any, n: int, layer: Architecture, K: Any, tokens: Any = None, U: Any = None, centred: bool = True) -> Data:
-    """Data of networks with statistics S (network, token, token) and kernel K, one or one a network; tokens: those observed."""
+def prepare(S: Any, n: int, layer: Architecture, K: Any, tokens: Any = None, U: Any = None) -> Data:
+    """Data of networks with statistics S (network, token, token) and kernel K, one or one per network; tokens: those seen."""
     K = np.asarray(K, float)
     k = K.shape[-1]
     tokens = np.arange(k) if tokens is None else np.asarray(tokens)
-    allowed = np.broadcast_to(layer.allowed(k, k), (k, k))
-    bias = np.broadcast_to(0.0 if layer.bias is None else layer.bias, (layer.heads, k, k))
-    bias = np.where(allowed, bias, -np.inf if centred else 0.0)[:, tokens]  # exp(-inf) is zero
+    allowed = np.asarray(layer.allowed(k, k))[tokens]
+    added = layer.added(k, k)
+    bias = np.broadcast_to(0.0 if added is None else added, (layer.heads, k, k))[:, tokens]
     K_k = K - K.mean(axis=-2, keepdims=True) - K.mean(axis=-1, keepdims=True) + K.mean(axis=(-2, -1), keepdims=True)
     K_q = K[..., tokens[:, None], tokens]
     S = np.asarray(S, float) if U is None else U.T @ S @ U
-    factors = (kernels.factor(K_q), kernels.factor(K_k if centred else K), K)
+    factors = (kernels.factor(K_q), kernels.factor(K_k if layer.scores.shift_invariant else K), K)
     networks_last = (jnp.asarray(np.moveaxis(x if x.ndim == 3 else x[None], 0, -1)) for x in (S, *factors))
     statistics, L_q, L_k, K_all = networks_last
-    bias_all, allowed_all = (jnp.asarray(x)[..., None] for x in (bias, allowed[tokens]))
+    known = None if allowed.all() else jnp.asarray(allowed)[..., None]
     U = None if U is None else jnp.asarray(U)
-    return Data(statistics, jnp.asarray(float(n)), L_q, L_k, K_all, bias_all, allowed_all, U)
+    return Data(statistics, jnp.asarray(float(n)), L_q, L_k, K_all, jnp.asarray(bias)[..., None], known, U, layer.scores)
 
 
-def covariance(data: Data, E: Array, q: Any, softmax: bool = True) -> Float[Array, "t t network"]:
+def covariance(data: Data, E: Array, q: Any) -> Float[Array, "t t network"]:
     """Sigma of every network for value_scale 1."""
-    return _covariance(*_attention(data, E, q, softmax)[1:])
+    return _covariance(*_attention(data, E, q)[1:])
 
 
-def terms(data: Data, E: Array, q: Any, softmax: bool = True) -> Terms:
+def terms(data: Data, E: Array, q: Any) -> Terms:
     """What the likelihood is made of."""
-    P, logdet = inverse(covariance(data, E, q, softmax))
+    P, logdet = inverse(covariance(data, E, q))
     return Terms(logdet, jnp.sum(P * data.S, axis=(0, 1)))
 
 
@@ -87,14 +96,12 @@ def log_likelihood(data: Data, found: Terms, o: Any) -> Float[Array, " network"]
     return -data.n / 2 * (found.logdet + t * jnp.log(2 * jnp.pi * o**2)) - found.trace / (2 * o**2)
 
 
-def terms_and_gradient(
-    data: Data, E: Array, q: Any, o: Any, softmax: bool = True
-) -> tuple[Terms, Float[Array, "H r_q r network"]]:
+def terms_and_gradient(data: Data, E: Array, q: Any, o: Any) -> tuple[Terms, Float[Array, "H r_q r network"]]:
     """What the likelihood is made of, and its gradient in E.
 
-    d/dSigma = (P S P / o^2 - n P) / 2 with P = Sigma^{-1}; then back through Sigma, softmax and scores.
+    d/dSigma = (P S P / o^2 - n P) / 2 with P = Sigma^{-1}; then back through Sigma, weights and scores.
     """
-    A, rows, rows_K = _attention(data, E, q, softmax)
+    A, rows, rows_K = _attention(data, E, q)
     P, logdet = inverse(_covariance(rows, rows_K))
     t, H = data.S.shape[0], A.shape[0]
     PS = total(lambda k: P[:, k, None] * data.S[k], t)
@@ -102,23 +109,19 @@ def terms_and_gradient(
     d_rows = 2 / H * total(lambda k: G[None, :, k, None] * rows_K[:, k, None], t)
     U = data.U
     dA = d_rows if U is None else total(lambda k: U[:, k, None, None] * d_rows[:, None, k], t)
-    dA = A * (dA - jnp.sum(A * dA, axis=2, keepdims=True)) if softmax else jnp.where(data.allowed, dA, 0)
-    back = total(lambda j: dA[:, :, j, None] * data.L_k[j], data.L_k.shape[0])
+    dp = data.scores.pull_back(A, dA, data.allowed, axis=2)
+    back = total(lambda j: dp[:, :, j, None] * data.L_k[j], data.L_k.shape[0])
     return Terms(logdet, jnp.sum(P * data.S, axis=(0, 1))), q * total(
         lambda i: back[:, i, None] * data.L_q[i][:, None], data.L_q.shape[0]
     )
 
 
-def _attention(data: Data, E: Array, q: Any, softmax: bool) -> tuple[Array, Array, Array]:
+def _attention(data: Data, E: Array, q: Any) -> tuple[Array, Array, Array]:
     """Attention A, its rows (U' A on a subspace), and these times K."""
     (s, r_q), (k, r) = data.L_q.shape[:2], data.L_k.shape[:2]
     left = total(lambda c: data.L_q[:, c, None] * E[:, None, c], r_q)
     p = q * total(lambda c: left[:, :, None, c] * data.L_k[:, c], r) + data.bias
-    if softmax:
-        e = jnp.exp(p - p.max(axis=2, keepdims=True))
-        A = e / jnp.sum(e, axis=2, keepdims=True)
-    else:
-        A = jnp.where(data.allowed, p, 0)
+    A = data.scores.weights(p, data.allowed, axis=2)
     U = data.U
     rows = A if U is None else total(lambda i: U[i, :, None, None] * A[:, i, None], s)
     return A, rows, total(lambda j: rows[:, :, j, None] * data.K[j], k)

@@ -3,15 +3,19 @@
 Scores are integrated out: the likelihood of a network given scores fitted to that very network would say nothing about others.
 """
 
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from hierattn.base.errors import InputError
 from hierattn.base.reasons import reason
-from hierattn.inference.fitting import MODELS, fit, layer_of
+from hierattn.inference.calling import MODELS
+from hierattn.inference.fitting import fit, layer_of
 from hierattn.layer.architecture import Architecture
-from hierattn.observed.observations import Observations
+from hierattn.observed.observations import Observations, read
 
 if TYPE_CHECKING:
     from xarray import DataTree
@@ -28,53 +32,76 @@ class Ranking(NamedTuple):
     fits: "dict[str, DataTree]"
 
 
+class Ranked(NamedTuple):
+    """A row of a ranking, and the log density of every network left out."""
+
+    row: dict[str, Any]
+    pointwise: np.ndarray
+
+
 def compare_models(
-    observations: Observations,
+    observations: Observations | str | Path,
     layer: Architecture | None = None,
     models: tuple[str, ...] = MODELS,
     *,
     width: int | None = None,
     seed: int = 0,
     chains: int = 4,
+    advance: Callable[[str, int], Any] = lambda model, done: None,
 ) -> Ranking:
     """Fit models to the same outputs and rank them by the expected log density of a new network.
 
-    elpd, elpd_error              its estimate, and standard error over networks
-    difference, difference_error  to the best model
-    integration_error             what integrating the scores out adds
-    khat                          largest Pareto k over networks
-    """
-    import arviz
+    Rows of the ranking hold:
 
+    - `elpd`, `elpd_error`: its estimate, and standard error over networks
+    - `difference`, `difference_error`: to the best model
+    - `integration_error`: what integrating the scores out adds
+    - `khat`: largest Pareto k over networks
+
+    advance: called with a model's name and the number of draws of each chain just done, 0 when its fit begins
+    """
+    observations = read(observations) if isinstance(observations, (str, Path)) else observations
     layer = layer or layer_of(observations)
-    fits, pointwise, reasons = {}, {}, []
-    rows: list[dict[str, Any]] = []
+    ranked: dict[str, Ranked] = {}
+    fits, reasons = {}, []
     for name in models:
+        advance(name, 0)
         try:
-            fits[name] = fit(observations, name, layer, width=width, seed=seed, chains=chains)
+            told = partial(advance, name)
+            fits[name] = fit(observations, name, layer, width=width, seed=seed, chains=chains, advance=told)
         except InputError as refused:
             reasons.append(reason("not_applicable", f"{name}: {refused}"))
             continue
-        why = untrusted(fits[name])
-        if why is None:
-            loo = arviz.loo(fits[name], pointwise=True)
-            khat = float(np.max(loo.pareto_k))
-            error = np.asarray(fits[name]["log_likelihood"].attrs["integration_error"], float)
-            blur = float(np.sqrt(np.sum(np.broadcast_to(error, loo.n_data_points) ** 2)))
-            why = f"its largest Pareto k is {khat:.2f}, more than {KHAT}" if khat > KHAT else None
-            why = f"integration blurs its elpd by {blur:.1f}" if why is None and blur > BLUR * loo.se else why
-        if why is not None:
-            reasons.append(reason("untrusted", f"{name} is not ranked: {why}"))
-            continue
-        pointwise[name] = np.asarray(loo.elpd_i)
-        rows.append(
-            {"model": name, "elpd": float(loo.elpd), "elpd_error": float(loo.se), "integration_error": blur, "khat": khat}
-        )
+        found = left_out(fits[name])
+        if isinstance(found, str):
+            reasons.append(reason("untrusted", f"{name} is not ranked: {found}"))
+        else:
+            ranked[name] = found
+    rows = [{"model": name, **found.row} for name, found in ranked.items()]
     rows.sort(key=lambda row: -row["elpd"])
     for row in rows:
-        gap = pointwise[rows[0]["model"]] - pointwise[row["model"]]
+        gap = ranked[rows[0]["model"]].pointwise - ranked[row["model"]].pointwise
         row |= {"difference": float(gap.sum()), "difference_error": float(np.sqrt(len(gap)) * gap.std())}
     return Ranking(rows, reasons, fits)
+
+
+def left_out(tree: "DataTree") -> Ranked | str:
+    """What a fit predicts of networks left out of it; or why it has no place in a ranking."""
+    import arviz
+
+    why = untrusted(tree)
+    if why is not None:
+        return why
+    loo = arviz.loo(tree, pointwise=True)
+    khat = float(np.max(loo.pareto_k))
+    error = np.asarray(tree["log_likelihood"].attrs["integration_error"], float)
+    blur = float(np.sqrt(np.sum(np.broadcast_to(error, loo.n_data_points) ** 2)))
+    if khat > KHAT:
+        return f"its largest Pareto k is {khat:.2f}, more than {KHAT}"
+    if blur > BLUR * loo.se:
+        return f"integration blurs its elpd by {blur:.1f}"
+    row = {"elpd": float(loo.elpd), "elpd_error": float(loo.se), "integration_error": blur, "khat": khat}
+    return Ranked(row, np.asarray(loo.elpd_i))
 
 
 def untrusted(tree: "DataTree") -> str | None:

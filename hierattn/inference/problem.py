@@ -1,5 +1,6 @@
-"""What every route of inference is given, and what it returns."""
+"""What every method of inference is given, and what it returns."""
 
+import inspect
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from numpyro import handlers  # noqa: F401 - loaded whole first: ArviZ leaves a lazy module behind, whose parts come twice
 
 from hierattn import __version__
 from hierattn.base.errors import unusable
@@ -16,14 +18,15 @@ from hierattn.inference import likelihood
 from hierattn.law.distributions import output_basis
 from hierattn.law.law import Law
 from hierattn.law.plates import choose
+from hierattn.layer import masks, record
 from hierattn.layer.architecture import Architecture
 from hierattn.observed.observations import Observations
 
-LAYER_NAMES = ("heads", "head_dim", "key_value_heads", "scaling", "mask", "bias", "rotary", "score_function")  # no scales
+LAYER_NAMES = ("heads", *record.COUNTS, *record.WORDS, *record.ARRAYS, record.MASK)  # all fields but the scales
 
 
 class Posterior(NamedTuple):
-    """What a route found: draws (chain, draw, ...) of parameters, statistics of the sampler (chain, draw), and reasons.
+    """What a method found: draws (chain, draw, ...) of parameters, statistics of the sampler (chain, draw), and reasons.
 
     Sigma    (chain, record, network, token, token), conditional covariances of the observed networks, where they were drawn
     reasons  things to know: {code, message, numbers}
@@ -68,6 +71,11 @@ class Problem:
             raise unusable("kernel", "a kernel, inputs or 'identity'", "none", "or use the model kernel_unknown")
         return self.observations.kernel
 
+    @property
+    def kernel_size(self) -> float:
+        """Mean of K's diagonal, which scores are proportional to; 1 where K is inferred, as a correlation matrix."""
+        return kernel_size(self.observations.kernel)
+
     @cached_property
     def observed_layer(self) -> Architecture:
         """The layer with the rows of mask and bias that belong to observed tokens."""
@@ -105,9 +113,7 @@ class Problem:
     def data(self) -> likelihood.Data:
         """The sufficient statistics, in units of the outputs' scale."""
         obs = self.observations
-        S = obs.S / obs.scale**2
-        softmax = self.layer.score_function == "softmax"
-        return likelihood.prepare(S, obs.coordinates, self.layer, self.K, obs.tokens, self.basis, softmax)
+        return likelihood.prepare(obs.S / obs.scale**2, obs.coordinates, self.layer, self.K, obs.tokens, self.basis)
 
 
 def _told(value: Any) -> Any:
@@ -122,10 +128,39 @@ def _told(value: Any) -> Any:
 
 
 def pose(observations: Observations, layer: Architecture, model: ModuleType, prior: dict | None) -> Problem:
-    """A problem, checked: heads that agree, priors on the scale of the data."""
-    if observations.heads not in (None, layer.heads):
-        raise unusable("heads", f"{observations.heads}, as the observations say", layer.heads)
+    """A problem, checked: observations and layer that agree, priors on the scale of outputs and kernel."""
+    _check_agreement(observations, layer)
     if layer.mask is None and observations.mask is not None:
         layer = layer.replace(mask=observations.mask)
-    own = model.priors(observations.scale) if hasattr(model, "priors") else {}
-    return Problem(observations, layer, model, choose(own, prior))
+    return Problem(observations, layer, model, choose(own_priors(model, observations.scale, observations.kernel), prior))
+
+
+def own_priors(model: ModuleType, scale: float, kernel: Any) -> dict[str, Any]:
+    """A model's own priors for outputs of this root mean square and this kernel, as far as it asks for them."""
+    if not hasattr(model, "priors"):
+        return {}
+    takes_kernel = "kernel" in inspect.signature(model.priors).parameters
+    return model.priors(scale, kernel=kernel_size(kernel)) if takes_kernel else model.priors(scale)
+
+
+def kernel_size(kernel: Any) -> float:
+    """Mean of the diagonal of K, or of all of them; 1 for none, and for K = 0, of which nothing follows."""
+    return 1.0 if kernel is None else float(np.mean(np.diagonal(kernel, axis1=-2, axis2=-1))) or 1.0
+
+
+def _check_agreement(observations: Observations, layer: Architecture) -> None:
+    """What observations and layer both say must be the same."""
+    remedy = "leave one of them out"
+    if observations.heads not in (None, layer.heads):
+        raise unusable("heads", f"{observations.heads}, as the observations say", layer.heads)
+    if observations.mask is not None and layer.mask is not None:
+        t = observations.s if observations.kernel is None else observations.kernel.shape[-1]
+        if not np.array_equal(*(masks.allowed(mask, t, t) for mask in (observations.mask, layer.mask))):
+            raise unusable("mask", "that of the observations", "a layer with another one", remedy)
+    described = observations.layer
+    if described is None:
+        return
+    for name in ("head_dim", *record.WORDS):
+        theirs, given = getattr(described, name), getattr(layer, name)
+        if None not in (theirs, given) and theirs != given:
+            raise unusable(name, f"{theirs}, as the observations say", given, remedy)

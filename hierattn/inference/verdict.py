@@ -1,6 +1,6 @@
-"""Does a fit deserve belief? Convergence of the chains, and what the data say about each parameter."""
+"""Does a fit deserve belief? Convergence of the chains, and of the covariances they carry along."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import arviz
@@ -10,9 +10,8 @@ from hierattn.base.reasons import reason
 
 RHAT, ESS_A_CHAIN, EBFMI, DIVERGENCES = 1.01, 100, 0.3, 1e-3
 SIGMA_RHAT, SIGMA_ENTRIES, SIGMA_RECORDS = 1.05, 500, 20  # entries looked at, at most; records of them, at least
-FEWEST_DRAWS = 100  # that importance sampling can be asked about
-PSENSE = 0.05  # sensitivity to the prior from which a posterior depends on it
-PRIOR_WIDTH = 0.5  # of the prior's 90 % interval (in the logarithm) that a posterior interval covers if data say little
+Advice = Callable[[str], str]
+Coded = tuple[dict[str, Any], str]  # a reason, and the code by which advice is asked
 
 
 def entries(name: str, x: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
@@ -52,31 +51,57 @@ def summary(draws: dict[str, np.ndarray]) -> dict[str, dict[str, float]]:
     return table
 
 
-def convergence(draws: dict[str, np.ndarray], statistics: dict[str, np.ndarray]) -> list[dict[str, Any]]:
-    """Why these draws cannot be trusted; nothing if they can. The log density counts like a parameter."""
-    table = summary(draws | {"log_density": statistics["lp"]})
-    found, chains = [], statistics["lp"].shape[0]
+def convergence(
+    draws: dict[str, np.ndarray], statistics: dict[str, np.ndarray], advice: Advice = lambda code: ""
+) -> list[dict[str, Any]]:
+    """Why these draws cannot be trusted, and what to do; nothing if they can. The log density counts like a parameter.
+
+    advice    what to do about "rhat", "ess", "divergences", "ebfmi" and "stuck", as the method says
+    """
+    table, chains = summary(draws | {"log_density": statistics["lp"]}), statistics["lp"].shape[0]
+    found = [*_disagreement(table, chains), *_effective(table, chains), *_trajectories(statistics)]
+    return [each | {"message": _with_advice(each["message"], told)} for each, code in found for told in [advice(code)]]
+
+
+def _with_advice(message: str, advice: str) -> str:
+    return f"{message}; {advice}" if advice else message
+
+
+def _disagreement(table: dict[str, dict[str, float]], chains: int) -> Iterator[Coded]:
+    """R-hat, where it is worst."""
     worst = max(table, key=lambda name: np.nan_to_num(table[name]["rhat"], nan=np.inf))
     rhat = table[worst]["rhat"]
-    if np.isnan(rhat):
-        found.append(reason("rhat", f"R-hat of {worst} is undefined: one chain only, or chains that do not move", rhat=rhat))
+    if np.isnan(rhat) and chains == 1:
+        message = f"R-hat of {worst} is undefined: one chain only; run at least two"
+        yield reason("rhat", message, rhat=rhat), "one chain"
+    elif np.isnan(rhat):
+        yield reason("rhat", f"R-hat of {worst} is undefined: chains do not move", rhat=rhat), "stuck"
     elif rhat > RHAT:
-        found.append(reason("rhat", f"chains disagree: R-hat of {worst} is {rhat:.3f}, more than {RHAT}", rhat=rhat))
+        message = f"chains disagree: R-hat of {worst} is {rhat:.3f}, more than {RHAT}"
+        yield reason("rhat", message, rhat=rhat), "rhat"
+
+
+def _effective(table: dict[str, dict[str, float]], chains: int) -> Iterator[Coded]:
+    """Effective draws, where they are fewest."""
     for name in ("ess_bulk", "ess_tail"):
         value = float(np.min(np.nan_to_num([row[name] for row in table.values()])))
         if value < ESS_A_CHAIN * chains:
-            words = f"{name} is {value:.0f}, fewer than {ESS_A_CHAIN} a chain"
-            found.append(reason("ess", f"too few effective draws: {words}", **{name: value}))
+            message = f"too few effective draws: {name} is {value:.0f}, fewer than {ESS_A_CHAIN} per chain"
+            yield reason("ess", message, **{name: value}), "ess" if value else "stuck"
+
+
+def _trajectories(statistics: dict[str, np.ndarray]) -> Iterator[Coded]:
+    """Divergences, and energies."""
     share = float(np.mean(statistics["diverging"])) if "diverging" in statistics else 0.0
     if share > DIVERGENCES:
-        found.append(reason("divergences", f"{share:.2%} of trajectories diverged", share=share))
+        yield reason("divergences", f"{share:.2%} of trajectories diverged", share=share), "divergences"
     if "energy" in statistics:
         energy = statistics["energy"]
         moves, spread = np.square(np.diff(energy, axis=1)).mean(axis=1), energy.var(axis=1)
         ebfmi = float(np.divide(moves, spread, out=np.zeros_like(moves), where=spread > 0).min())
         if not ebfmi >= EBFMI:
-            found.append(reason("ebfmi", f"energies hardly move: E-BFMI is {ebfmi:.2f}, less than {EBFMI}", ebfmi=ebfmi))
-    return found
+            message = f"energies hardly move: E-BFMI is {ebfmi:.2f}, less than {EBFMI}"
+            yield reason("ebfmi", message, ebfmi=ebfmi), "ebfmi"
 
 
 def of_Sigma(Sigma: np.ndarray | None) -> list[dict[str, Any]]:
@@ -93,50 +118,3 @@ def of_Sigma(Sigma: np.ndarray | None) -> list[dict[str, Any]]:
     share = float(np.mean(rhat > SIGMA_RHAT))
     message = f"{share:.1%} of the entries of Sigma have an R-hat above {SIGMA_RHAT} (worst {np.nanmax(rhat):.2f})"
     return [reason("sigma_rhat", message, share=share, worst=float(np.nanmax(rhat)))]
-
-
-def identification(
-    draws: dict[str, np.ndarray], prior: dict[str, np.ndarray], never: dict[str, str]
-) -> tuple[dict[str, bool], list[dict[str, Any]]]:
-    """Which entries of parameters the data inform: those whose 90 % interval is much shorter than the prior's.
-
-    Lengths are those of the logarithm where parameters are positive. never: parameters that no data of this design could
-    inform, with the reason.
-    """
-    identified: dict[str, bool] = {}
-    found = []
-    for name, x in draws.items():
-        if name in never:
-            identified |= dict.fromkeys((entry for entry, _ in entries(name, x)), False)
-            found.append(reason("unidentified", f"{name} is not identified: {never[name]}"))
-            continue
-        before = dict(entries(name, prior[name])) if name in prior else {}
-        ratios = {entry: _length_ratio(values, before[entry]) for entry, values in entries(name, x) if entry in before}
-        identified |= {entry: ratio < PRIOR_WIDTH for entry, ratio in ratios.items()}
-        if not all(identified[entry] for entry in ratios):
-            entry = max(ratios, key=lambda entry: ratios[entry])
-            message = f"{entry} is hardly informed by the data: its interval is {ratios[entry]:.0%} as long as the prior's"
-            found.append(reason("prior_dominated", message, ratio=ratios[entry]))
-    return identified, found
-
-
-def sensitivity(tree: Any, names: list[str]) -> list[dict[str, Any]]:
-    """Parameters whose posterior moves if their priors are raised to a power near 1 (Kallioinen et al. 2024), by ArviZ."""
-    if not names or tree["posterior"].sizes["chain"] * tree["posterior"].sizes["draw"] < FEWEST_DRAWS:
-        return []
-    sensitive = arviz.psense(tree, var_names=names, group="prior", group_var_names=names)
-    found = []
-    for name in names:
-        value = float(sensitive[name].max())
-        if value > PSENSE:
-            message = f"{name} depends on the prior: power-scaling sensitivity {value:.2f}, more than {PSENSE}"
-            found.append(reason("prior_sensitive", message, sensitivity=value))
-    return found
-
-
-def _length_ratio(posterior: np.ndarray, prior: np.ndarray) -> float:
-    """Length of a 90 % interval over that of the prior."""
-    if min(posterior.min(), prior.min()) > 0:
-        posterior, prior = np.log(posterior), np.log(prior)
-    lengths = [float(np.ptp(np.quantile(x, [0.05, 0.95]))) for x in (posterior, prior)]
-    return lengths[0] / lengths[1] if lengths[1] else np.inf

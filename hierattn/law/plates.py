@@ -1,5 +1,7 @@
 """What the models share: their law, plates, observed outputs, priors."""
 
+from collections.abc import Callable
+from functools import wraps
 from typing import Any, NamedTuple
 
 import jax
@@ -8,6 +10,8 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from jaxtyping import Array, Float
+from numpyro.handlers import reparam
+from numpyro.infer.reparam import TransformReparam
 
 from hierattn.base.errors import unusable
 from hierattn.law.law import Law
@@ -45,6 +49,17 @@ def law_of(layer: Architecture, K: Any, query_kernel: Any = None) -> Law:
     return Law.from_factors(layer, kernels.factor(kernels.check(K)), K_q)
 
 
+def non_centred(model: Callable[..., None]) -> Callable[..., None]:
+    """A model whose scores `p` are sampled as the standard normals `p_base` behind them; name, signature and words stay."""
+    handled = reparam(model, config={"p": TransformReparam()})
+
+    @wraps(model)
+    def wrapped(*args: Any, **kwargs: Any) -> None:
+        return handled(*args, **kwargs)
+
+    return wrapped
+
+
 def plates(outputs: Any, tokens: int, networks: int, coordinates: int) -> tuple[numpyro.plate, numpyro.plate, Observed | None]:
     """The plates of a model, and outputs (network, token, coordinate), or their second moments, as it observes them.
 
@@ -70,12 +85,14 @@ def observe(law_of_outputs: dist.Distribution, coordinate: numpyro.plate, observ
     """The outputs y of the networks of a plate, coordinates independent.
 
     For second moments of Gaussians, R stands for the coordinates; those that it lacks (or has too many) add the density at 0.
+    Outputs are held against their law in its dtype, whatever they were stored in.
     """
+    dtype = jnp.result_type(float, *jax.tree.leaves(law_of_outputs)) if observed is not None else None
     with coordinate:
-        y = None if observed is None else observed.y
+        y = None if observed is None else observed.y.astype(dtype)
         numpyro.sample("y", law_of_outputs, obs=y, infer={"event_dims": ["token"]})
     if observed is not None and observed.more:
-        numpyro.factor("more", observed.more * law_of_outputs.log_prob(jnp.zeros(law_of_outputs.event_shape)))
+        numpyro.factor("more", observed.more * law_of_outputs.log_prob(jnp.zeros(law_of_outputs.event_shape, dtype)))
 
 
 def choose(priors: dict[str, Any], given: dict[str, Any] | None) -> dict[str, Any]:

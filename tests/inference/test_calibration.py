@@ -9,8 +9,9 @@ import pytest
 from scipy import stats
 
 from hierattn import Architecture
-from hierattn.inference import calibration, fitting
-from hierattn.inference.methods import networkwise
+from hierattn.inference import calibration
+from hierattn.inference.methods import networkwise, sweeps
+from hierattn.inference.methods.networkwise import Networkwise
 
 LAYER, K = Architecture(heads=1), np.eye(2)
 PRIOR = {name: dist.LogNormal(0.0, 0.5) for name in calibration.PARAMETERS}
@@ -18,7 +19,8 @@ PRIOR = {name: dist.LogNormal(0.0, 0.5) for name in calibration.PARAMETERS}
 
 def run(number, draw=None, **changes):
     """One observed token of 300 networks, four coordinates each: fitted on a grid, which is quick."""
-    return list(calibration.replicates(LAYER, K, 300, 4, number, **{"tokens": [0], "prior": PRIOR, "draw": draw} | changes))
+    design = calibration.Design(LAYER, K, 300, 4, [0], PRIOR, draw=draw, **changes)
+    return list(calibration.replicates(design, number))
 
 
 @pytest.fixture(scope="module")
@@ -49,11 +51,11 @@ def test_outputs_of_another_scale_are_noticed():
     assert record["value_scale_covered_90"] < 3
 
 
-def test_replicates_share_one_compilation(monkeypatch):
-    monkeypatch.setattr(fitting, "MOST_SWEEPS", 50)
-    replicates = calibration.replicates(LAYER, K, 10, 4, 2, prior=PRIOR)
+def test_replicates_share_one_compilation():
+    method = Networkwise(warm_up=1, check_every=1, most_draws=50)
+    replicates = calibration.replicates(calibration.Design(LAYER, K, 10, 4, prior=PRIOR, method=method), 2)
     assert not next(replicates).converged
-    compiled = [f for f in vars(networkwise).values() if hasattr(f, "_cache_size") and f._cache_size()]
+    compiled = [f for f in (vars(networkwise) | vars(sweeps)).values() if hasattr(f, "_cache_size") and f._cache_size()]
     assert compiled
     before = [f._cache_size() for f in compiled]
     next(replicates)
@@ -75,10 +77,9 @@ def test_uniformity_sees_a_slope(power, uniform):
     assert (calibration.uniformity(ranks) > 1e-3) == uniform
 
 
-def test_p_values_of_uniform_ranks_are_uniform(monkeypatch):
-    monkeypatch.setattr(calibration, "SIMULATED", 2000)
+def test_p_values_of_uniform_ranks_are_uniform():
     rng = np.random.default_rng(1)
-    p = [calibration.uniformity(rng.integers(0, 100, 50), seed) for seed in range(40)]
+    p = [calibration.uniformity(rng.integers(0, 100, 50), seed, 2000) for seed in range(40)]
     assert stats.kstest(p, "uniform").pvalue > 1e-3
 
 

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from contextlib import contextmanager
+from dataclasses import fields, replace
 from itertools import count
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from hierattn import InputError
 from hierattn.inference import checkpoints
 from hierattn.inference.checkpoints import Checkpoint, in_chunks
 from hierattn.inference.fitting import fit, lookup, route
-from hierattn.inference.problem import pose
+from hierattn.inference.problem import LAYER_NAMES, pose
 from tests.inference import tiny
 
 ROOT = Path(__file__).parents[2]
@@ -149,7 +150,7 @@ def test_damaged_files_are_refused_in_one_line(tmp_path, name):
 
 
 @pytest.mark.parametrize(("model", "kills"), [("limit_law", (2, 2, 2)), ("student_t", (2,))], ids=["networkwise", "nuts"])
-def test_a_fit_killed_by_sigkill_goes_on_as_if_it_had_not_been(tmp_path, monkeypatch, model, kills):
+def test_a_fit_killed_by_sigkill_goes_on_as_if_it_had_not_been(tmp_path, model, kills):
     """In another process; both for the chunk that was not saved, and after others that were."""
     out = tmp_path / "fit.nc"
     saved = [0]
@@ -159,14 +160,16 @@ def test_a_fit_killed_by_sigkill_goes_on_as_if_it_had_not_been(tmp_path, monkeyp
         saved.append(len(list((tmp_path / "fit.nc.resume").glob("draws_*.npz"))))
         assert saved[-1] == saved[-2] + chunks - 1
         assert not out.exists()
-    for (module, name), value in tiny.CONSTANTS.items():
-        monkeypatch.setattr(module, name, value)
+    method = tiny.NETWORKWISE if model == "limit_law" else tiny.NUTS
+    how = {"method": method, "chains": 2, "seed": 5, "out": out, "resume": True, "log_likelihood": False}
     with pytest.raises(InputError, match=r"expected kernel = .*, as when the run began"):
-        fit(tiny.observations(kernel=2 * tiny.K), model, chains=2, seed=5, out=out, resume=True)
-    resumed = fit(tiny.observations(), model, chains=2, seed=5, out=out, resume=True, log_likelihood=False)
+        fit(tiny.observations(kernel=2 * tiny.K), model, **how)
+    with pytest.raises(InputError, match=rf"expected {method.name}: most_draws = {method.most_draws}, as when the run began"):
+        fit(tiny.observations(), model, **how | {"method": replace(method, most_draws=7)})
+    resumed = fit(tiny.observations(), model, **how)
     problem = pose(tiny.observations(), tiny.LAYER, lookup(model), None)
-    whole = route(problem, resumed.attrs["method"], seed=5, chains=2)
-    assert resumed.attrs["method"] == ("networkwise" if model == "limit_law" else "nuts")
+    whole = route(problem, method, seed=5, chains=2)
+    assert resumed.attrs["method"] == method.name
     for name, draws in whole.draws.items():
         np.testing.assert_array_equal(resumed["posterior"][name], draws)
     for name, statistic in whole.statistics.items():
@@ -189,5 +192,7 @@ def test_settings_tell_all_that_matters():
     problems += [pose(obs, tiny.LAYER, lookup("limit_law"), None) for obs in other]
     told = [json.dumps(problem.settings(), sort_keys=True) for problem in problems]
     assert len(set(told)) == len(told)
+    scales = {"sigma_q", "sigma_k", "sigma_v", "sigma_o"}
+    assert {*LAYER_NAMES} == {field.name for field in fields(tiny.LAYER)} - scales  # a field that is new counts too
     same = pose(tiny.observations(), tiny.LAYER.with_scales(3.0, 4.0), lookup("limit_law"), priors[0])
     assert json.dumps(same.settings(), sort_keys=True) == told[0]

@@ -1,51 +1,32 @@
-"""From observations to a DataTree: every model, every route, designs at the edge; what is said, and that nothing is NaN."""
+"""Fits: both samplers, designs at the edge, what is refused; what is said, and that nothing is NaN."""
 
 import json
-import subprocess
-import sys
-import warnings
+import types
+from pathlib import Path
 
 import arviz
-import jax
 import numpy as np
 import numpyro.distributions as dist
 import pytest
 
-from hierattn import InputError, Law, Observations, kernels
-from hierattn.inference import fitting, tree
-from hierattn.inference.fitting import MODELS, fit, lookup, route
-from hierattn.inference.methods import networkwise, nuts
-from hierattn.inference.problem import Posterior, pose
+from hierattn import Architecture, InputError, Observations, kernels
+from hierattn.inference import predictions
+from hierattn.inference.calling import arguments
+from hierattn.inference.fitting import fit, lookup, plan, route
+from hierattn.inference.methods import nuts
+from hierattn.inference.methods.marginal import Marginal
+from hierattn.inference.methods.moments import Moments
+from hierattn.inference.methods.networkwise import Networkwise
+from hierattn.inference.methods.nuts import Nuts
+from hierattn.inference.problem import kernel_size, own_priors, pose
+from hierattn.models import limit_law
 from tests.inference import tiny
-from tests.statistics import SIGMAS, same_joint_law
+from tests.inference.drawn import observe
+from tests.inference.trees import CONDITIONAL, GROUPS, check, codes
+from tests.statistics import SIGMAS
 
-GROUPS = {"posterior", "sample_stats", "posterior_predictive", "prior", "prior_predictive", "log_prior"}
-GROUPS |= {"observed_data", "constant_data"}
-CONDITIONAL = {"conditional_posterior", "conditional_predictive"}
+pytestmark = pytest.mark.usefixtures("setting_stays")
 Y = tiny.outputs()
-
-
-@pytest.fixture(autouse=True)
-def small(monkeypatch):
-    for (module, name), value in tiny.CONSTANTS.items():
-        monkeypatch.setattr(module, name, value)
-    before = jax.config.jax_enable_x64
-    yield
-    assert jax.config.jax_enable_x64 == before
-
-
-@pytest.fixture
-def no_sampling(monkeypatch):
-    """NUTS replaced by draws from the prior: what is made of draws is tested for every model, NUTS itself for some."""
-
-    def sample(problem, seed, chains, enough, width, checkpoint, advance):
-        kwargs = nuts.arguments(problem, width, observed=True)
-        parameters, _ = nuts.sites(problem, kwargs)
-        prior = tree.from_prior(problem, width, seed)
-        draws = {name: prior[name][0, :20].reshape(chains, -1, *prior[name].shape[2:]) for name in parameters}
-        return draws, {"lp": np.random.default_rng(0).normal(size=(chains, 20 // chains))}
-
-    monkeypatch.setattr(nuts, "sample", sample)
 
 
 @pytest.fixture
@@ -55,142 +36,7 @@ def no_predictions(monkeypatch):
     def new_networks(problem, parameters, width, seed):
         return [np.zeros((1, 1, problem.observations.networks, problem.observations.s, 1)) for _ in parameters]
 
-    monkeypatch.setattr(tree, "new_networks", new_networks)
-
-
-def codes(result):
-    return [found["code"] for found in json.loads(result.attrs["reasons"])]
-
-
-def check(result, groups):
-    """All groups, no NaN, JSON without NaN, and a verdict that agrees with its reasons."""
-    assert set(result.children) == groups
-    for name, group in result.children.items():
-        for variable in group.data_vars:
-            assert np.all(np.isfinite(np.asarray(group[variable], float))), f"{name}: {variable}"
-    for name in ("reasons", "parameters", "identified"):
-        json.loads(result.attrs[name], parse_constant=pytest.fail)
-    failed = {"rhat", "ess", "divergences", "ebfmi"} & set(codes(result))
-    assert result.attrs["verdict"] == ("NOT CONVERGED" if failed else "CONVERGED")
-    return result
-
-
-@pytest.fixture(scope="module")
-def result():
-    """The default route on four networks: tokens of the first look at themselves alone, those of others nearly alike."""
-    A = np.stack([np.eye(3), *3 * [0.2 * np.eye(3) + 0.8 / 3]])
-    y = A @ np.linalg.cholesky(tiny.K) @ np.random.default_rng(0).normal(size=(4, 3, 8))
-    with pytest.MonkeyPatch.context() as patch:
-        for (module, name), value in tiny.CONSTANTS.items():
-            patch.setattr(module, name, value)
-        return fit(Observations(y, kernel=tiny.K, heads=2), chains=2, seed=1)
-
-
-def test_all_groups_with_named_axes(result):
-    check(result, GROUPS | CONDITIONAL | {"log_likelihood"})
-    dims = {f"{group}/{name}": x.dims for group in result.children for name, x in result[group].data_vars.items()}
-    sample, y = ("chain", "draw"), ("network", "token", "coordinate")
-    assert dims["posterior/score_scale"] == dims["posterior/value_scale"] == dims["sample_stats/lp"] == sample
-    assert dims["posterior/kappa"] == (*sample, "token", "token_")
-    assert dims["posterior/kappa_prime_factor"] == (*sample, "token", "rank")
-    assert dims["posterior_predictive/y"] == dims["prior_predictive/y"] == dims["conditional_predictive/y"] == (*sample, *y)
-    assert dims["conditional_posterior/Sigma"] == (*sample, "network", "token", "token_")
-    assert dims["log_likelihood/y"] == (*sample, "network")
-    assert dims["observed_data/y"] == y
-    assert dims["constant_data/S"] == ("network", "token", "token_")
-    assert result["posterior"].sizes["draw"] == 100
-    assert result["posterior_predictive"].sizes["network"] == tiny.NETWORKS
-
-
-def test_what_is_kept_of_the_parameters(result):
-    q, o = (np.asarray(result["posterior"][name]) for name in ("score_scale", "value_scale"))
-    F, kappa = np.asarray(result["posterior"]["kappa_prime_factor"]), np.asarray(result["posterior"]["kappa"])
-    np.testing.assert_allclose(kappa, o[..., None, None] ** 2 * tiny.K)
-    np.testing.assert_allclose(F @ F.swapaxes(-1, -2), q[..., None, None] * tiny.K)
-    prior = dist.LogNormal(0.0, 1.0).log_prob(q)
-    np.testing.assert_allclose(result["log_prior"]["score_scale"], prior, rtol=1e-5)
-    assert json.loads(result.attrs["parameters"])["score_scale"]["mean"] == pytest.approx(q.mean())
-    assert result.attrs["seed"] == 1
-    assert result.attrs["method"] == "networkwise"
-    assert {"why", "version_jax", "version_hierattn", "outputs_sha256", "command", "dtype"} <= set(result.attrs)
-
-
-def test_new_networks_have_fresh_scores_and_observed_ones_their_own(result):
-    """Tokens of the first network are less alike than of others: so they are in its own predictions, in no new network's."""
-    ratios = {}
-    for group in ("observed_data", "posterior_predictive", "conditional_predictive"):
-        apart = np.moveaxis(np.diff(result[group]["y"], axis=-2) ** 2, -3, 0).reshape(4, -1).mean(axis=1)
-        ratios[group] = apart[0] / apart[1:].mean()
-    print(ratios)
-    assert ratios["observed_data"] > 5
-    assert ratios["conditional_predictive"] > 2
-    assert abs(ratios["posterior_predictive"] - 1) < 0.5  # some five standard errors of 200 draws
-
-
-def test_it_is_what_arviz_expects(result, tmp_path):
-    file = tmp_path / "fit.nc"
-    result.to_netcdf(file, engine="h5netcdf")
-    with arviz.from_netcdf(file) as loaded:
-        assert set(loaded.children) == set(result.children)
-        for name, group in result.children.items():
-            assert loaded[name].to_dataset().equals(group.to_dataset()), name
-        assert loaded.attrs["verdict"] == result.attrs["verdict"]
-        assert list(arviz.summary(loaded, var_names=["score_scale"]).index) == ["score_scale"]
-        with warnings.catch_warnings(action="ignore"):  # so short a run has large Pareto k
-            assert np.isfinite(arviz.loo(loaded).elpd)
-
-
-@pytest.mark.usefixtures("no_sampling")
-@pytest.mark.parametrize("model", [*sorted({*MODELS} - {"kernel_unknown", "student_t"}), "no kernel"])
-def test_every_model_has_all_groups(model):
-    """kernel_unknown where no kernel is given; of student_t a whole fit is in test_checkpoints."""
-    no_kernel = model == "no kernel"
-    layer = tiny.LAYER.replace(head_dim=4) if model == "finite_head_dim" else tiny.LAYER
-    observations = tiny.observations(**{"kernel": None} if no_kernel else {})
-    options = {"method": "auto" if no_kernel else "nuts", "log_likelihood": False, "chains": 2, "width": 64}
-    result = check(fit(observations, "limit_law" if no_kernel else model, layer, **options), GROUPS)
-    assert result.attrs["model"] == ("kernel_unknown" if no_kernel else model)
-    assert ("kernel_inferred" in codes(result)) == no_kernel
-    assert result["posterior_predictive"]["y"].shape == (2, 10, 4, 3, 8)
-    matrices = {"no kernel": "K", "separate_kernels": "K_values"}
-    if model in matrices:
-        K, o = np.asarray(result["posterior"][matrices[model]]), np.asarray(result["posterior"]["value_scale"])
-        np.testing.assert_allclose(result["posterior"]["kappa"], o[..., None, None] ** 2 * K)
-        assert result["posterior"][matrices[model]].dims == ("chain", "draw", "token", "token_")
-        L = np.asarray(result["posterior"]["L_scores" if model == "separate_kernels" else "L"])
-        q = np.asarray(result["posterior"]["score_scale"])[..., None, None]
-        F = np.asarray(result["posterior"]["kappa_prime_factor"])
-        np.testing.assert_allclose(F @ F.swapaxes(-1, -2), q * L @ L.swapaxes(-1, -2), atol=1e-6)
-    assert "kappa" in result["posterior"]
-
-
-def test_predictions_follow_the_law():
-    """1,500 networks with parameters fixed, against the law's own sampler; a score_scale of 2 instead of 1 is seen."""
-    problem = pose(tiny.observations(networks=3), tiny.LAYER, lookup("limit_law"), None)
-    parameters = {"score_scale": np.ones((1, 500)), "value_scale": np.full((1, 500), 1.3)}
-    others = {"score_scale": np.full((2, 20), 1e-6), "value_scale": np.full((2, 20), 1.3)}
-    unlike, y = tree.new_networks(problem, [others, parameters], None, 0)
-    assert unlike.shape == (2, 20, 3, 3, 8)
-    rng, y = np.random.default_rng(0), y.reshape(1500, 3, 8)
-    right, wrong = (Law(tiny.LAYER.with_scales(q, 1.3), tiny.K).sample(jax.random.key(0), 20_000, 8) for q in (1.0, 2.0))
-    assert same_joint_law(y, right, rng)
-    assert not same_joint_law(y, wrong, rng)
-    corner = np.corrcoef(np.moveaxis(unlike, -1, 0).reshape(-1, 3).T)
-    assert np.all(corner > 0.999)  # without scores all tokens have the same output
-
-
-def test_likelihoods_are_densities_of_the_outputs_in_their_own_units(result):
-    """Outputs 2^20 times as large, value_scale too: each of n t outputs is 2^20 times less dense, by the same particles."""
-    draws = {name: np.asarray(result["posterior"][name])[:, :5] for name in ("score_scale", "value_scale")}
-    found = []
-    for scale in (1.0, 2.0**20):
-        problem = pose(Observations(scale * Y, kernel=tiny.K, heads=2), tiny.LAYER, lookup("limit_law"), None)
-        scaled = draws | {"value_scale": scale * draws["value_scale"]}
-        value, _, lacking = tree.likelihoods(problem, Posterior(scaled, {"lp": np.zeros((2, 5))}, "networkwise"), None, 0)
-        assert value.shape == (2, 5, 4)
-        assert lacking == []
-        found.append(value)
-    np.testing.assert_allclose(found[0] - found[1], 8 * 3 * np.log(2.0**20), rtol=1e-6)
+    monkeypatch.setattr(predictions, "new_networks", new_networks)
 
 
 def agree(x, y):
@@ -200,14 +46,11 @@ def agree(x, y):
     return abs(x.mean() - y.mean()) <= SIGMAS * error and abs(x.std() - y.std()) <= SIGMAS * error / np.sqrt(2)
 
 
-def test_both_samplers_find_the_same_posterior(monkeypatch):
-    """A shift of one standard deviation is seen. The networkwise one has finer tests (test_networkwise)."""
-    for module, name, value in [(networkwise, "WARM_UP", 8), (fitting, "MOST_SWEEPS", 1000), (nuts, "CHUNK", 100)]:
-        monkeypatch.setattr(module, name, value)
-    monkeypatch.setattr(nuts, "WARM_UP", 2)
-    monkeypatch.setattr(fitting, "MOST_DRAWS", 600)
+def test_both_samplers_find_the_same_posterior():
+    """A shift of one standard deviation is seen. The networkwise one has finer tests (test_sweeps)."""
+    methods = Networkwise(check_every=1, most_draws=1000), Nuts(warm_up=2, chunk=100, most_draws=600)
     problem = pose(tiny.observations(), tiny.LAYER, lookup("limit_law"), None)
-    ours, theirs = (route(problem, method, seed=0, chains=2) for method in ("networkwise", "nuts"))
+    ours, theirs = (route(problem, method, seed=0, chains=2) for method in methods)
     for name in ("score_scale", "value_scale"):
         x, y = np.log(ours.draws[name]), np.log(theirs.draws[name])
         assert agree(x, y)
@@ -215,58 +58,16 @@ def test_both_samplers_find_the_same_posterior(monkeypatch):
     assert set(theirs.statistics) == {"diverging", "energy", "n_steps", "acceptance_rate", "lp"}
 
 
-OWN_MODEL = """
-import numpyro
-import numpyro.distributions as dist
-from hierattn.law.plates import observe, plates
-
-def model(outputs=None, networks=1, coordinates=1, tokens=1):
-    rate = numpyro.sample("rate", dist.Gamma(2.0, 2.0))
-    network, coordinate, y = plates(outputs, tokens, networks, coordinates)
-    with network:
-        observe(dist.Laplace(0.0, 1 / rate).expand([tokens]).to_event(1), coordinate, y)
-"""
-
-
-def test_a_model_of_ones_own(tmp_path):
-    """Called like one of ours, which it must not be taken for. The posterior is a Gamma, known exactly."""
-    file = tmp_path / "limit_law.py"
-    file.write_text(OWN_MODEL)
-    result = check(fit(tiny.observations(), str(file), chains=2), GROUPS | {"log_likelihood"})
-    assert result.attrs["model"] == "limit_law.py"
-    assert result.attrs["method"] == "nuts"
-    rate = np.asarray(result["posterior"]["rate"])
-    exact = (2 + Y.size) / (2 + np.abs(Y).sum())
-    assert abs(rate.mean() / exact - 1) < 0.1
-    likelihood = np.log(rate / 2)[..., None] * Y[0].size - rate[..., None] * np.abs(Y).sum(axis=(1, 2))
-    np.testing.assert_allclose(result["log_likelihood"]["y"], likelihood, rtol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("x = 1", "expected a function `model`, got x"),
-        ("def model(", "expected a file that Python can run, got SyntaxError"),
-        ("def model(outputs=None): pass", "expected a function with the arguments outputs, networks, coordinates"),
-        ("def model(secret, outputs=None, networks=1, coordinates=1): pass", "got secret; give the others defaults"),
-        ("def model(outputs=None, networks=1, coordinates=1): pass", "expected a site `y` under the plates"),
-    ],
-)
-def test_files_that_are_no_models_are_refused(tmp_path, text, words):
-    (tmp_path / "mine.py").write_text(text)
-    with pytest.raises(InputError) as raised:
-        fit(tiny.observations(), str(tmp_path / "mine.py"))
-    assert words in str(raised.value)
-
-
 EQUAL = kernels.rbf([0.0, 1.0, 1.0], 1.0)
 EACH = np.stack([kernels.equicorrelated(3, rho) for rho in (0.1, 0.2, 0.3, 0.4)])
 DESIGNS = {
     "one coordinate": (Observations(Y[..., :1], kernel=tiny.K, heads=2), {"few_networks"}),
-    "causal": (tiny.observations(mask="causal"), {"few_networks"}),
     "one network, 256 heads": (tiny.observations(networks=1, heads=256), {"one_network"}),
     "equal tokens": (Observations(Y[:, [1, 1, 1]], kernel=np.full((3, 3), 2.0), heads=2), {"unidentified"}),
-    "a kernel a network, two tokens": (Observations(Y[:, :2], kernel=EACH, tokens=[2, 0], heads=2), {"few_networks"}),
+    "a kernel each, two tokens, causal": (
+        Observations(Y[:, :2], kernel=EACH, tokens=[2, 1], heads=2, mask="causal"),
+        {"few_networks"},
+    ),
     "one token": (Observations(Y[:, :1], kernel="identity", heads=2), {"unidentified"}),
 }
 
@@ -275,7 +76,7 @@ DESIGNS = {
 @pytest.mark.parametrize("design", DESIGNS)
 def test_designs_at_the_edge_end_in_a_flag_and_never_in_nan(design):
     observations, expected = DESIGNS[design]
-    result = fit(observations, chains=2, log_likelihood=False)
+    result = fit(observations, method=tiny.METHODS, chains=2, log_likelihood=False)
     one_token = observations.s == 1
     check(result, GROUPS if one_token else GROUPS | CONDITIONAL)
     assert result.attrs["method"] == ("marginal" if one_token else "networkwise")
@@ -305,7 +106,11 @@ REFUSED = [
     ({}, {"model": "nowhere.py"}, "nowhere.py: expected a .py file with a function `model`, got none"),
     ({}, {"model": "linear_scaling"}, "width: expected the width of the networks"),
     ({}, {"method": "magic"}, "method: expected one of auto"),
-    ({}, {"method": "marginal", "model": "student_t"}, "method: expected one observed token, or the model limit_law"),
+    (
+        {},
+        {"method": "marginal", "model": "student_t"},
+        "got marginal, which fits limit_law, not the model student_t",
+    ),
     ({}, {"prior": {"scale": dist.LogNormal(0.0, 1.0)}}, "prior: expected only score_scale, value_scale, got scale"),
     ({}, {"chains": 0}, "chains: expected a positive whole number, got 0"),
 ]
@@ -324,8 +129,122 @@ def test_constant_outputs_are_refused():
         Observations(np.ones((4, 3, 8)), kernel=tiny.K, heads=2)
 
 
-def test_numpyro_is_whole_after_arviz():
-    """ArviZ leaves a lazy NumPyro behind, of which importing a part first would make a second copy of that part."""
-    code = "import sys, arviz, hierattn.inference, numpyro\n"
-    code += "assert numpyro.distributions.distribution and numpyro.handlers is sys.modules['numpyro.handlers']"
-    subprocess.run([sys.executable, "-c", code], check=True)
+DESCRIBED = tiny.LAYER.replace(head_dim=4, bias=np.eye(3))
+CONTRADICTIONS = [
+    ({"mask": "causal"}, {"mask": np.eye(3, dtype=bool)}, "mask: expected that of the observations, got a layer with another"),
+    ({"layer": DESCRIBED}, {"head_dim": 8}, "head_dim: expected 4, as the observations say, got 8; leave one of them out"),
+    ({"layer": DESCRIBED}, {"score_function": "identity"}, "score_function: expected softmax, as the observations say"),
+    ({"layer": DESCRIBED}, {"scaling": "linear"}, "scaling: expected sqrt, as the observations say, got linear"),
+    ({}, {"heads": 3}, "heads: expected 2, as the observations say, got 3"),
+]
+
+
+@pytest.mark.parametrize(("known", "given", "words"), CONTRADICTIONS)
+def test_what_observations_and_layer_both_say_must_agree(known, given, words):
+    with pytest.raises(InputError) as raised:
+        pose(tiny.observations(**known), tiny.LAYER.replace(**given), lookup("limit_law"), None)
+    assert words in str(raised.value)
+
+
+def test_what_only_one_of_them_says_is_taken():
+    """And a mask that is the same in other words."""
+    lower = np.tri(3, dtype=bool)
+    for known, mask in (("causal", None), (None, "causal"), ("causal", lower), (lower, "causal")):
+        problem = pose(tiny.observations(mask=known), tiny.LAYER.replace(mask=mask), lookup("limit_law"), None)
+        np.testing.assert_array_equal(problem.layer.allowed(3, 3), lower)
+    wide = tiny.observations(layer=tiny.LAYER)
+    assert pose(wide, tiny.LAYER.replace(head_dim=8), lookup("finite_head_dim"), None).layer.head_dim == 8
+    assert pose(tiny.observations(layer=DESCRIBED), tiny.LAYER, lookup("limit_law"), None).layer.head_dim is None
+
+
+@pytest.mark.parametrize(
+    ("scales", "words"),
+    [
+        ({"sigma_q": [1.0, 2.0]}, "sigma_q: expected one value for all heads where scales are inferred, got [1.0, 2.0]"),
+        ({"sigma_k": [1.0, 2.0]}, "sigma_k: expected one value for all heads"),
+        ({"sigma_v": 2.0, "sigma_o": [1.0, 2.0]}, "sigma_o: expected one value for all heads"),
+    ],
+)
+def test_heads_with_scales_of_their_own_are_refused(scales, words):
+    layer = tiny.LAYER.replace(**scales)
+    for refuse in (
+        lambda: fit(tiny.observations(), layer=layer),
+        lambda: fit(tiny.observations(layer=layer)),
+        lambda: route(pose(tiny.observations(), layer, lookup("limit_law"), None), "moments", 0, 2),
+    ):
+        with pytest.raises(InputError) as raised:
+            refuse()
+        assert words in str(raised.value)
+
+
+def test_heads_whose_scales_have_the_same_product_are_alike():
+    planned = plan(tiny.observations(), layer=tiny.LAYER.replace(sigma_q=[1.0, 2.0], sigma_k=[2.0, 1.0]))
+    assert planned.method.name == "networkwise"
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+def test_a_file_is_read(kind, tmp_path):
+    np.savez(tmp_path / "y.npz", outputs=Y, kernel=tiny.K, heads=2)
+    found = plan(kind(tmp_path / "y.npz")).problem.observations
+    np.testing.assert_array_equal(found.S, tiny.observations().S)
+    with pytest.raises(InputError, match=r"nowhere\.npz: expected a file"):
+        fit(kind(tmp_path / "nowhere.npz"))
+    with pytest.raises(InputError, match="observations: expected Observations, or the path of a file of outputs, got ndarray"):
+        fit(Y)
+
+
+SIZE = 64.0  # of the kernel: inputs 8 times as large, whose factors are exact
+
+
+def in_units(method, size, tokens):
+    """Draws of both scales, times what makes them those of a kernel of size 1; the outputs are the same."""
+    observations = Observations(Y[:, tokens], kernel=size * tiny.K, tokens=tokens, heads=2)
+    problem = pose(observations, tiny.LAYER, lookup("limit_law"), None)
+    draws = route(problem, method, seed=3, chains=2).draws
+    return np.stack([draws["score_scale"] * size, draws["value_scale"] * size**0.5])
+
+
+UNITS = {
+    "networkwise": (Networkwise(warm_up=0, check_every=1, most_draws=50), [0, 1, 2], 10),
+    "moments": (Moments(draws=50, most_points=2**10), [0, 1, 2], None),
+    "grid": (Marginal(draws=50), [1], None),
+}
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_inputs_of_any_size_have_the_same_posterior_in_their_units(name):
+    """K = c K' with score_scale q' / c and value_scale o' / sqrt(c) is the same law. Chains agree until rounding has grown."""
+    method, tokens, first = UNITS[name]
+    one, large = (in_units(method, size, tokens)[..., :first] for size in (1.0, SIZE))
+    np.testing.assert_allclose(large, one, rtol=1e-3 if name == "grid" else 1e-5)
+
+
+def test_importance_sampling_of_inputs_of_any_size():
+    """Two coordinates: few enough. The same scores, so that only where surfaces are interpolated differs."""
+    layer, draws = Architecture(heads=2), []
+    for size in (1.0, 100.0):
+        problem = pose(
+            observe(layer.with_scales(1 / size, size**-0.5), size * np.eye(2), 30, 2), layer, lookup("limit_law"), None
+        )
+        found = route(problem, Marginal(draws=200), seed=0, chains=1).draws
+        draws.append([found["score_scale"] * size, found["value_scale"] * size**0.5])
+    np.testing.assert_allclose(draws[1], draws[0], rtol=1e-2)
+
+
+def test_nuts_starts_with_scores_of_size_one():
+    """Also where K is a correlation matrix that is inferred; not where the prior excludes it."""
+    observations = tiny.observations(kernel=SIZE * tiny.K)
+    for model, size in (("limit_law", SIZE), ("kernel_unknown", 1.0)):
+        problem = pose(observations, tiny.LAYER, lookup(model), None)
+        start = nuts.start(problem, arguments(problem, None, observed=True))
+        assert start == {"score_scale": 1 / size, "value_scale": observations.scale / size**0.5}
+    bounded = pose(observations, tiny.LAYER, lookup("limit_law"), {"score_scale": dist.Uniform(1.0, 2.0)})
+    assert list(nuts.start(bounded, arguments(bounded, None, observed=True))) == ["value_scale"]
+
+
+def test_priors_of_ones_own_model_may_take_the_scale_alone():
+    of_one, of_both = (types.SimpleNamespace(priors=priors) for priors in (lambda scale: {"x": scale}, limit_law.priors))
+    assert own_priors(of_one, 3.0, 100 * np.eye(2)) == {"x": 3.0}
+    assert own_priors(types.SimpleNamespace(), 3.0, np.eye(2)) == {}
+    assert float(own_priors(of_both, 1.0, np.stack([np.eye(2), 3 * np.eye(2)]))["score_scale"].icdf(0.5)) == pytest.approx(0.5)
+    assert kernel_size(None) == kernel_size(np.zeros((2, 2))) == 1.0

@@ -41,31 +41,33 @@ DESIGNS = {
 BASIS = np.array([[1, 0, 0], [0, 0.5**0.5, 0], [0, 0.5**0.5, 0], [0, 0, 1]])  # of outputs whose tokens 1 and 2 are equal
 
 
-@partial(jax.jit, static_argnums=2)
-def all_routes(data, E, softmax):
+@jax.jit
+def all_routes(data, E):
     """Everything that is compared, compiled together; the finite difference last."""
     direction, step = jnp.cos(jnp.arange(E.size)).reshape(E.shape), 1e-6
-    around = jax.lax.map(lambda d: terms(data, E + d * step * direction, Q, softmax), jnp.array([-1.0, 0.0, 1.0]))
+    around = jax.lax.map(lambda d: terms(data, E + d * step * direction, Q), jnp.array([-1.0, 0.0, 1.0]))
     ends = jax.vmap(lambda found: jnp.sum(log_likelihood(data, found, VALUE)))(around)
-    found, gradient = terms_and_gradient(data, E, Q, VALUE, softmax)
+    found, gradient = terms_and_gradient(data, E, Q, VALUE)
     return {
         "terms": jax.tree.map(lambda x: x[1], around),
         "log_likelihood": log_likelihood(data, found, VALUE),
-        "Sigma": VALUE**2 * covariance(data, E, Q, softmax),
+        "Sigma": VALUE**2 * covariance(data, E, Q),
         "terms beside the gradient": found,
         "gradient": gradient,
-        "automatic": jax.grad(dense)(E, data, Q, VALUE, softmax),
+        "automatic": jax.grad(dense)(E, data, Q, VALUE),
         "directional": jnp.sum(gradient * direction),
         "difference": (ends[2] - ends[0]) / (2 * step),
     }
 
 
-def dense(E, data, q, o, softmax):
+def dense(E, data, q, o):
     """Sum of all log likelihoods by plain linear algebra, networks first: what automatic differentiation is given."""
     L_q, L_k, K, S, E = (jnp.moveaxis(x, -1, 0) for x in (data.L_q, data.L_k, data.K, data.S, E))
     L_q, L_k, K = (jnp.broadcast_to(x, (len(S), *x.shape[1:])) for x in (L_q, L_k, K))
     p = q * jnp.einsum("mic,mhcd,mjd->mhij", L_q, E, L_k) + data.bias[..., 0]
-    A = jax.nn.softmax(p, axis=-1) if softmax else jnp.where(data.allowed[..., 0], p, 0)
+    allowed = True if data.allowed is None else data.allowed[..., 0]
+    softmax = data.scores.name == "softmax"
+    A = jax.nn.softmax(jnp.where(allowed, p, -jnp.inf), axis=-1) if softmax else jnp.where(allowed, p, 0)
     A = A if data.U is None else jnp.einsum("it,mhij->mhtj", data.U, A)
     Sigma = o**2 * jnp.einsum("mhij,mjk,mhlk->mil", A, K, A) / A.shape[1]
     trace = jnp.trace(jnp.linalg.solve(Sigma, S), axis1=1, axis2=2)
@@ -87,12 +89,12 @@ def design(request):
     y = rng.normal(size=(M, len(tokens), N)) if U is None else U @ rng.normal(size=(M, 3, N))
     with jax.enable_x64(True):
         laws = [Law(seen, K_m, K_m[tokens[:, None], tokens]) for K_m in ([K] * M if K.ndim == 2 else K)]
-        data = prepare(y @ y.swapaxes(-1, -2), N, layer, K, tokens, U, softmax)
+        data = prepare(y @ y.swapaxes(-1, -2), N, layer, K, tokens, U)
         base = [jnp.asarray(rng.normal(size=(layer.heads, law.L_q.shape[1], law.L_k.shape[1]))) for law in laws]
         p = np.stack([law.scores_from(E) for law, E in zip(laws, base, strict=True)])
         E = np.stack([latent(data, m, p[m], softmax) for m in range(M)], axis=-1)
         Sigma = np.stack([law.Sigma(p_m) for law, p_m in zip(laws, p, strict=True)])
-        found = jax.tree.map(np.asarray, all_routes(data, jnp.asarray(E), softmax))
+        found = jax.tree.map(np.asarray, all_routes(data, jnp.asarray(E)))
     return data, (y if U is None else U.T @ y), (Sigma if U is None else U.T @ Sigma @ U), laws, found
 
 
@@ -174,7 +176,7 @@ def test_scores_that_hardly_differ_are_refused_not_guessed():
     """At a tiny score_scale all rows of A agree and Sigma has rank one: NaN, also in the gradient, so that no move is taken."""
     data = prepare(positive(3, networks=(M,)), N, *DESIGNS["some tokens"])
     E = jnp.asarray(np.random.default_rng(0).normal(size=data.latent_shape))
-    found = all_routes(data, 1e-9 * E, True)
+    found = all_routes(data, 1e-9 * E)
     assert np.isnan(found["log_likelihood"]).all()
     assert np.isnan(found["gradient"]).any()
-    assert np.isfinite(all_routes(data, 1e-3 * E, True)["log_likelihood"]).all()
+    assert np.isfinite(all_routes(data, 1e-3 * E)["log_likelihood"]).all()

@@ -85,6 +85,16 @@ def test_elpd_is_that_of_leaving_networks_out(fits):
 
 
 @pytest.mark.filterwarnings("ignore:Estimated shape parameter")
+def test_every_model_tells_how_far_it_is(fits, tmp_path):
+    """By name; and outputs may be a file."""
+    np.savez(tmp_path / "y.npz", outputs=tiny.outputs(), kernel=tiny.K, heads=2)
+    told = []
+    compare_models(tmp_path / "y.npz", models=("wide", "right"), advance=lambda name, done: told.append((name, done)))
+    fits.calls[1][1]["advance"](50)
+    assert told == [("wide", 0), ("right", 0), ("right", 50)]
+
+
+@pytest.mark.filterwarnings("ignore:Estimated shape parameter")
 @pytest.mark.parametrize(
     ("name", "code", "words"),
     [

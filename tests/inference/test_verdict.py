@@ -1,16 +1,20 @@
 """Diagnostics fire where they must, name what is wrong, and stay silent on good draws."""
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
 import xarray as xr
 
 from hierattn import Architecture, Observations
-from hierattn.inference import verdict
+from hierattn.inference import identifiability, verdict
 from hierattn.inference.fitting import lookup
+from hierattn.inference.identifiability import never_identified, of_design
+from hierattn.inference.methods.networkwise import Networkwise
+from hierattn.inference.methods.nuts import Nuts
 from hierattn.inference.problem import pose
-from hierattn.inference.tree import never_identified, of_design, table
+from hierattn.inference.tree import table
 
 CHAINS, DRAWS = 4, 1000
 
@@ -43,10 +47,10 @@ def test_dependence_on_the_prior(informed, flagged):
     x = np.random.default_rng(0).normal(1 / precision, precision**-0.5, (CHAINS, DRAWS))
     parts = {"posterior": x, "log_prior": -((x - 1) ** 2) / 2}
     tree = xr.DataTree.from_dict({name: xr.Dataset({"x": (("chain", "draw"), part)}) for name, part in parts.items()})
-    found = verdict.sensitivity(tree, ["x"])
+    found = identifiability.sensitivity(tree, ["x"])
     assert [each["code"] for each in found] == ["prior_sensitive"] * flagged
     few = tree.isel(draw=slice(20))
-    assert verdict.sensitivity(few, ["x"]) == verdict.sensitivity(tree, []) == []
+    assert identifiability.sensitivity(few, ["x"]) == identifiability.sensitivity(tree, []) == []
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -61,6 +65,28 @@ def test_chains_at_different_places_are_seen():
     assert found["code"] == "rhat"
     assert "score_scale" in found["message"]
     assert found["numbers"]["rhat"] > 1.01
+
+
+def test_every_reason_says_what_to_do():
+    """Whatever is wrong, by both methods that sample chains; one chain needs no method's advice."""
+    draws, statistics = good()
+    wrong = {
+        "rhat": ({"score_scale": draws["score_scale"] * np.exp([[0.0], [0.0], [0.0], [0.5]])}, statistics),
+        "ess": (draws, statistics | {"lp": sticky(0.99)}),
+        "divergences": (draws, statistics | {"diverging": np.ones((CHAINS, DRAWS))}),
+        "ebfmi": (draws, statistics | {"energy": sticky(0.9)}),
+        "stuck": ({"score_scale": np.ones((CHAINS, DRAWS))}, statistics),
+    }
+    for method in (Networkwise(), Nuts()):
+        for heads in (1, 2):
+            posed = problem(np.eye(3), Architecture(heads=heads))
+            advise = partial(method.advice, posed)
+            for code, sampled in wrong.items():
+                found = verdict.convergence(*sampled, advise)
+                assert advise(code) in found[0 if code != "ess" else -1]["message"]
+                assert all("; " in each["message"] for each in found)
+    assert "observe fewer tokens" in Networkwise().advice(problem(np.eye(3), Architecture(heads=1)), "rhat")
+    assert "one head" not in Networkwise().advice(problem(np.eye(3), Architecture(heads=2)), "rhat")
 
 
 def test_chains_that_spread_differently_are_seen():
@@ -118,7 +144,7 @@ def test_one_chain_is_no_convergence():
     draws, statistics = good()
     one = [{name: x[:1] for name, x in group.items()} for group in (draws, statistics)]
     (found,) = verdict.convergence(*one)
-    assert "one chain only" in found["message"]
+    assert "one chain only; run at least two" in found["message"]
     json.dumps(found, allow_nan=False)
 
 
@@ -169,11 +195,11 @@ def test_prior_dominated_parameters_are_told_from_informed_ones():
     rng = np.random.default_rng(0)
     prior = {name: np.exp(rng.normal(size=(1, 1000))) for name in ("score_scale", "value_scale")}
     draws = {"score_scale": np.exp(0.9 * rng.normal(size=(4, 500))), "value_scale": np.exp(0.1 * rng.normal(size=(4, 500)))}
-    identified, (found,) = verdict.identification(draws, prior, {})
+    identified, (found,) = identifiability.identification(draws, prior, {})
     assert identified == {"score_scale": False, "value_scale": True}
     assert found["code"] == "prior_dominated"
     np.testing.assert_allclose(found["numbers"]["ratio"], 0.9, atol=0.1)
-    identified, reasons = verdict.identification(draws, prior, {"value_scale": "of a reason"})
+    identified, reasons = identifiability.identification(draws, prior, {"value_scale": "of a reason"})
     assert identified == {"score_scale": False, "value_scale": False}
     assert [reason["code"] for reason in reasons] == ["prior_dominated", "unidentified"]
     assert "of a reason" in reasons[1]["message"]
@@ -186,7 +212,7 @@ def test_identification_of_matrices_is_told_entry_by_entry():
     K[..., 0, 1], K[..., 0, 2] = rng.uniform(-1, 1, size=(4, 500)), rng.uniform(-0.1, 0.1, size=(4, 500))
     before = np.broadcast_to(np.eye(3), (1, 500, 3, 3)).copy()
     before[..., 0, 1], before[..., 0, 2] = rng.uniform(-1, 1, size=(2, 1, 500))
-    identified, (found,) = verdict.identification({"K": K, "nu": K[..., 0, 0]}, {"K": before}, {})
+    identified, (found,) = identifiability.identification({"K": K, "nu": K[..., 0, 0]}, {"K": before}, {})
     assert identified == {"K[0,1]": False, "K[0,2]": True}
     assert "K[0,1]" in found["message"]
 

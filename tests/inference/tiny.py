@@ -13,17 +13,15 @@ from pathlib import Path
 import numpy as np
 
 from hierattn import Architecture, Observations, kernels
-from hierattn.inference import fitting
-from hierattn.inference.methods import networkwise, nuts
+from hierattn.inference.fitting import fit
+from hierattn.inference.methods.marginal import Marginal
+from hierattn.inference.methods.moments import Moments
+from hierattn.inference.methods.networkwise import Networkwise
+from hierattn.inference.methods.nuts import Nuts
 
-CONSTANTS = {
-    (networkwise, "WARM_UP"): 2,
-    (networkwise, "CHECK_EVERY"): 1,
-    (fitting, "MOST_SWEEPS"): 100,
-    (nuts, "WARM_UP"): 1,
-    (nuts, "CHUNK"): 10,
-    (fitting, "MOST_DRAWS"): 20,
-}
+NETWORKWISE = Networkwise(warm_up=2, check_every=1, most_draws=100)
+NUTS = Nuts(warm_up=1, chunk=10, most_draws=20)
+METHODS = (Marginal(), Moments(), NETWORKWISE, NUTS)  # what auto asks, but small
 LAYER, K = Architecture(heads=2), kernels.equicorrelated(3, 0.3)
 NETWORKS, COORDINATES = 4, 8
 
@@ -43,15 +41,14 @@ def observations(**changes: object) -> Observations:
 
 def main(out: str, model: str, chunks: str) -> None:
     """Fit until killed."""
-    for (module, name), value in CONSTANTS.items():
-        setattr(module, name, value)
     done = count(1)
 
     def advance(_: int) -> None:
         if next(done) == int(chunks):
             os.kill(os.getpid(), signal.SIGKILL)
 
-    fitting.fit(observations(), model, chains=2, seed=5, out=out, advance=advance, resume=Path(f"{out}.resume").exists())
+    resume = Path(f"{out}.resume").exists()
+    fit(observations(), model, method=METHODS, chains=2, seed=5, out=out, advance=advance, resume=resume)
 
 
 if __name__ == "__main__":

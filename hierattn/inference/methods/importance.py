@@ -22,10 +22,10 @@ from scipy.interpolate import RectBivariateSpline
 from hierattn.base.errors import unusable
 from hierattn.base.float64 import in_float64
 from hierattn.base.reasons import reason
-from hierattn.inference.evidence import NOTHING
+from hierattn.inference.integration.evidence import NOTHING
 from hierattn.inference.likelihood import Data, Terms, covariance, inverse, log_likelihood
 from hierattn.inference.methods import priors
-from hierattn.inference.methods.grid import draw_from
+from hierattn.inference.methods.one_token.grid import draw_from
 from hierattn.inference.problem import Posterior, Problem
 
 FIRST, MORE, ROOM = 2**12, 4, 2**23  # scores to begin with; times as many in every round; of networks x scores at most
@@ -33,22 +33,22 @@ BATCHES = 8
 KHAT, TOLERANCE = 0.7, 0.2  # largest Pareto k; error of posterior means, in standard deviations
 NEGLIGIBLE = 15.0  # nats below the maximum
 COARSE, POINTS, FINE = 13, 17, 257  # points on an axis: while locating, of the surface, of the posterior
-START_O = (-2.0, 4.0)  # log value_scale in units of the outputs' scale
+START_O = (-2.0, 4.0)  # log value_scale in units of the outputs' scale, for a kernel of size 1
 MOST_STEPS = 30
 
 
 @in_float64
-def several_tokens(problem: Problem, seed: int, chains: int = 4, draws: int = 1000) -> Posterior:
+def several_tokens(problem: Problem, seed: int, chains: int = 4, draws: int = 1000, room: int = ROOM) -> Posterior:
     """Independent draws of score_scale and value_scale; refused where importance sampling cannot be trusted."""
     data, rng, number, why = problem.data(), np.random.default_rng(seed), FIRST, ""
-    networks, softmax = data.S.shape[-1], problem.layer.score_function == "softmax"
-    box = np.array([priors.span(problem.prior["score_scale"], "score_scale"), START_O])
-    while networks * number <= ROOM:
+    networks, range_o = data.S.shape[-1], np.array(START_O) - np.log(problem.kernel_size) / 2
+    box = np.array([priors.span(problem.prior["score_scale"], "score_scale"), range_o])
+    while networks * number <= room:
         E = jnp.asarray(rng.normal(size=(*data.latent_shape[:-1], number)))
-        evaluate = partial(_surface, problem, data, E, softmax)
+        evaluate = partial(_surface, problem, data, E)
         box = _located(evaluate, box)
         x, y, likelihood, prior = evaluate(box, POINTS)
-        khat = _khat(data, E, *_mode(x, y, likelihood[0] + prior), softmax)
+        khat = _khat(data, E, *_mode(x, y, likelihood[0] + prior))
         fine, densities = _posteriors(x, y, likelihood, prior)
         error = _error(fine, densities)
         if khat.max() <= KHAT and error.max() <= TOLERANCE:
@@ -66,10 +66,10 @@ def several_tokens(problem: Problem, seed: int, chains: int = 4, draws: int = 10
     raise unusable("method", "networks that say little about their scores for marginal", why, "use networkwise")
 
 
-@partial(jax.jit, static_argnames="softmax")
-def _of_scores(data: Data, E: Array, q: Any, softmax: bool) -> tuple[Float[Array, "network R"], Float[Array, " R"]]:
+@jax.jit
+def _of_scores(data: Data, E: Array, q: Any) -> tuple[Float[Array, "network R"], Float[Array, " R"]]:
     """Traces tr(Sigma_r^{-1} S_m), and log determinants of Sigma_r."""
-    P, logdet = inverse(covariance(data, E, q, softmax))
+    P, logdet = inverse(covariance(data, E, q))
     return jnp.einsum("ijr,ijm->mr", P, data.S), logdet
 
 
@@ -90,11 +90,11 @@ def _row(data: Data, trace: Array, logdet: Array, o: Float[Array, " o"]) -> Floa
     return jax.lax.map(at, o)
 
 
-def _surface(problem: Problem, data: Data, E: Array, softmax: bool, box: np.ndarray, points: int) -> tuple:
+def _surface(problem: Problem, data: Data, E: Array, box: np.ndarray, points: int) -> tuple:
     """Axes (log q, log o), log likelihood by all scores and without each batch (which, q, o), and log prior."""
     x, y = (np.linspace(low, high, points) for low, high in box)
     o = jnp.exp(jnp.asarray(y))
-    parts = np.stack([np.asarray(_row(data, *_of_scores(data, E, q, softmax), o)) for q in np.exp(x)])  # q, o, batch, network
+    parts = np.stack([np.asarray(_row(data, *_of_scores(data, E, q), o)) for q in np.exp(x)])  # q, o, batch, network
     top = parts.max(axis=2, keepdims=True)
     shares = np.exp(parts - top)
     whole = shares.sum(axis=2, keepdims=True)
@@ -133,9 +133,9 @@ def _mode(x: np.ndarray, y: np.ndarray, value: np.ndarray) -> tuple[float, float
     return float(np.exp(x[i])), float(np.exp(y[j]))
 
 
-def _khat(data: Data, E: Array, q: float, o: float, softmax: bool) -> np.ndarray:
+def _khat(data: Data, E: Array, q: float, o: float) -> np.ndarray:
     """Pareto k of every network's weights."""
-    trace, logdet = _of_scores(data, E, q, softmax)
+    trace, logdet = _of_scores(data, E, q)
     weights = np.asarray(_log_density(data, trace, logdet, o))
     return np.atleast_1d(arviz_stats.base.array_stats.psislw(-weights, axis=-1)[1])
 

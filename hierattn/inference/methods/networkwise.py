@@ -1,103 +1,152 @@
-"""Exact sampling of the limit law's posterior, network by network.
+"""Sampling of the limit law's posterior, network by network: chains of sweeps, in chunks, until they agree.
 
-Given the parameters the networks are independent. A sweep moves all their scores at once by Hamiltonian Monte Carlo, each
-network with a step size of its own, and then the two parameters, which cost next to nothing:
-
-    centred       given the scores p: score_scale and value_scale separate, 1 / scale^2 is a Gamma times the prior
-    along orbits  p -> p (q'/q)^a while score_scale q -> q', value_scale following tr(Sigma^{-1} S); a = 1 keeps the standard
-                  normals E, smaller a lies between that and keeping the scores
-
-Every move leaves the posterior as it is. Interwoven, they mix where each alone would be slow (Yu and Meng 2011). The integrator
-turns (E, momentum) exactly under the Gaussian prior and kicks with the likelihood's gradient.
+The moves of a sweep, and why they leave the posterior as it is, are in `sweeps`.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from hierattn.base.errors import unusable
 from hierattn.base.threads import in_threads
-from hierattn.inference.checkpoints import Checkpoint, in_chunks
-from hierattn.inference.likelihood import Data, Terms, covariance, log_likelihood, terms, terms_and_gradient
+from hierattn.inference.checkpoints import in_chunks
+from hierattn.inference.integration.integrated import Integrated, of_limit_law
+from hierattn.inference.likelihood import Data, terms
+from hierattn.inference.methods.protocol import Method, Run, of_law
+from hierattn.inference.methods.sweeps import ORBITS, RECORDS, SIGMA_EVERY, Draws, Prior, State, chunk
+from hierattn.inference.problem import Posterior, Problem
+from hierattn.inference.verdict import convergence
 from hierattn.numerics.random_numbers import normals
 
-ORBITS = (1.0, 0.6, 0.3)  # powers a
-TARGET, TARGET_ORBIT = 0.9, 0.35  # acceptance rates that step sizes are tuned to; at 0.8 five times more trajectories diverge
 TURN = 1.5  # angle of a trajectory of the typical network: a quarter turn forgets where it began
 FEWEST, MOST = 4, 32  # steps of a trajectory
-LARGEST_STEP, LARGEST_KICK = 1.2, 2.0
-DIVERGED = 1000.0  # error of the energy
-SIGMA_EVERY = 10  # sweeps between records of Sigma
-RECORDS = 5  # of Sigma in a chunk
-SIGMA_ROOM = 2**16  # numbers of Sigma kept of a chunk, on average
 WARM_UP, CHECK_EVERY = 8, 2  # chunks: of adaptation, and between questions whether draws are enough
+MOST_DRAWS = 20_000  # sweeps of a chain at most
+SIGMA_ROOM = 2**16  # numbers of Sigma kept of a chunk, on average
+ROOM_FOR_SIGMA = 2**24  # numbers of Sigma that a fit keeps
 FIRST_LEAPS = 8
 GROUP = 2  # chains that share their vector operations
 SPREAD = 0.5  # of the chains' first log score_scale
 NEVER = 2**32 - 1  # a sweep that never comes: the key of a chain's start
+MORE = "allow more sweeps (--most-draws, or most_draws of the method)"
+TO_DO = {
+    "rhat": MORE,
+    "ess": MORE,
+    "divergences": "observe fewer tokens, or give narrower priors: covariances are too near to singular for the steps",
+    "ebfmi": MORE,
+    "stuck": "look at kernel, heads and prior: nothing moves where the chains are",
+}
 
 
-class State(NamedTuple):
-    """Where a chain is: scores as standard normals, log parameters, log step sizes of networks and orbits, sweeps done."""
+@dataclass(frozen=True)
+class Networkwise(Method):
+    """Sweeps over scores and scales. warm_up, check_every: in chunks of 50 sweeps; most_draws: sweeps of a chain at most."""
 
-    E: Float[Array, "H r_q r network"]
-    log_q: Float[Array, ""]
-    log_o: Float[Array, ""]
-    log_step: Float[Array, " network"]
-    log_orbit_step: Float[Array, " orbit"]
-    sweep: Any
+    name = "networkwise"
+    sampled = True
+    warm_up: int = WARM_UP
+    check_every: int = CHECK_EVERY
+    most_draws: int = MOST_DRAWS
+    sigma_room: int = SIGMA_ROOM
+
+    def refuses(self, problem: Problem) -> str | None:
+        """All but the limit law with a known kernel."""
+        return of_law(problem, "limit_law")
+
+    def prefers(self, problem: Problem) -> str | None:
+        """Wherever it can be used."""
+        return "the limit law with a known kernel: scores are sampled network by network"
+
+    @property
+    def most_steps(self) -> int:
+        """Adaptation and draws."""
+        return self.warm_up * RECORDS * SIGMA_EVERY + self.most_draws
+
+    def sample(self, problem: Problem, run: Run) -> Posterior:
+        """Chains until they agree, or until there are `most_draws` sweeps."""
+        scale = problem.observations.scale
+        prior = Prior(problem.prior["score_scale"], problem.prior["value_scale"], scale)
+        drawn = self.sample_until(problem.data(), prior, run, self._enough)
+        return Posterior(*named(drawn, scale), self.name, _conditional(problem, drawn))
+
+    def _enough(self, draws: Draws) -> bool:
+        return draws.log_q.shape[1] >= self.most_draws or not convergence(*named(draws, 1.0))
+
+    def sample_until(self, data: Data, prior: Prior, run: Run, enough: Callable[[Draws], bool]) -> Draws:
+        """Draws (chain, sweep) after warm-up, until they are `enough`."""
+        keys = jax.vmap(partial(jax.random.fold_in, jax.random.key(run.seed)))(jnp.arange(run.chains))
+        states = starts(data, prior, run.seed, keys)
+        sigma_chunks = -(-run.chains * RECORDS * data.S.size // self.sigma_room)  # one in so many keeps its records
+
+        def step(carry: tuple[State, Any], k: int) -> tuple[tuple[State, Any], dict[str, np.ndarray]]:
+            states, leaps = carry
+            adapting = k < self.warm_up
+            states, draws = run_chains(data, prior, states, keys, leaps, adapting, compiled=k > 0)
+            leaps = np.asarray(leaps_for(states)) if adapting else leaps
+            run.advance(RECORDS * SIGMA_EVERY)
+            if adapting:
+                return (states, leaps), {}
+            if (k - self.warm_up) % sigma_chunks:
+                draws = draws._replace(Sigma=draws.Sigma[:, :0])
+            return (states, leaps), draws._asdict()
+
+        for done in in_chunks(step, (states, np.asarray(FIRST_LEAPS)), run.checkpoint):
+            sampled = done[self.warm_up :]
+            if sampled and (len(sampled) % self.check_every == 0):
+                draws = Draws._make(np.concatenate([part[name] for part in sampled], axis=1) for name in Draws._fields)
+                if enough(draws):
+                    return draws
+        raise AssertionError("chunks never end by themselves")
+
+    def log_likelihood(self, problem: Problem, found: Posterior, run: Run) -> Integrated | str:
+        """By sequential Monte Carlo at a few places of the posterior, weighted anew for its draws."""
+        return limit_law_likelihood(problem, found, run)
+
+    def advice(self, problem: Problem, code: str) -> str:
+        """By the kind of trouble; one head is trouble by itself."""
+        if problem.layer.heads == 1 and problem.observations.s > 1 and code != "stuck":
+            walls = "with one head a covariance is singular wherever two tokens look alike, which chains pass slowly"
+            return f"{walls}: observe fewer tokens, or {MORE}"
+        return TO_DO[code]
 
 
-class Draws(NamedTuple):
-    """What is kept of sweeps, (chain, sweep); Sigma (chain, record, t, t, network) of some, once in SIGMA_EVERY at most."""
-
-    log_q: Any
-    log_o: Any
-    log_density: Any
-    acceptance: Any
-    diverged: Any
-    Sigma: Any
+def limit_law_likelihood(problem: Problem, found: Posterior, run: Run) -> Integrated | str:
+    """Log likelihoods of networks of the limit law with a known kernel, in the outputs' own units."""
+    data, scale = problem.data(), problem.observations.scale
+    result = of_limit_law(data, found.draws["score_scale"].ravel(), found.draws["value_scale"].ravel() / scale, run.seed)
+    if result is None:
+        return f"{problem.observations.networks} networks have too many scores to integrate out"
+    return result._replace(value=result.value - problem.observations.coordinates * data.S.shape[0] * np.log(scale))
 
 
-class Prior(NamedTuple):
-    """Priors of the two scales, as distributions; value_scale is counted in units of `unit`."""
-
-    score_scale: Any
-    value_scale: Any
-    unit: Any
-
-    def of_log(self, log_q: Any, log_o: Any) -> Any:
-        """Log density of the logarithms; distributions inside jit do not look at their support themselves."""
-        q, o = jnp.exp(log_q), jnp.exp(log_o) * self.unit
-        inside = self.score_scale.support(q) & self.value_scale.support(o)
-        return jnp.where(inside, self.score_scale.log_prob(q) + self.value_scale.log_prob(o) + log_q + log_o, -jnp.inf)
-
-
-@partial(jax.jit, static_argnames=("softmax",))
-def start(data: Data, rng_key: Array, log_q: Any, softmax: bool) -> State:
+@jax.jit
+def start(data: Data, rng_key: Array, log_q: Any) -> State:
     """Scores from their prior, value_scale where the data put it."""
     E = normals(rng_key, data.latent_shape)
     t, _, networks = data.S.shape
-    trace = jnp.sum(terms(data, E, jnp.exp(log_q), softmax).trace)
+    trace = jnp.sum(terms(data, E, jnp.exp(log_q)).trace)
     log_o = jnp.log(trace / (networks * data.n * t)) / 2
     steps, orbit_steps = jnp.full(networks, -2.0, E.dtype), jnp.full(len(ORBITS), -3.0, E.dtype)
     return State(E, jnp.asarray(log_q, E.dtype), log_o, steps, orbit_steps, jnp.zeros((), int))
 
 
-def starts(data: Data, prior: Prior, seed: int, rng_keys: Array, softmax: bool) -> State:
-    """A start for every chain, with parameters that the prior admits."""
+def starts(data: Data, prior: Prior, seed: int, rng_keys: Array) -> State:
+    """A start for every chain, scores of about one, with parameters that the prior admits."""
     first = jax.vmap(lambda key: jax.random.fold_in(key, NEVER))(rng_keys)
-    places = SPREAD * jnp.asarray(np.random.default_rng(seed).normal(size=len(rng_keys)))
+    kernel_size = float(np.mean(np.diagonal(data.K))) or 1.0
+    places = SPREAD * jnp.asarray(np.random.default_rng(seed).normal(size=len(rng_keys))) - np.log(kernel_size)
     log_q = _admitted(prior.score_scale, places, 1.0, jax.random.fold_in(rng_keys[0], NEVER - 1))
-    states = jax.vmap(lambda key, log_q: start(data, key, log_q, softmax))(first, log_q)
+    states = jax.vmap(lambda key, log_q: start(data, key, log_q))(first, log_q)
     if not np.all(np.isfinite(states.log_o)):
         got = "one whose conditional covariance is singular to rounding"
-        raise unusable("kernel", "a kernel with which outputs have a density", got, "leave out tokens that others determine")
+        remedy = "leave out tokens that others determine, or look at the prior of score_scale"
+        raise unusable("kernel", "a kernel with which outputs have a density", got, remedy)
     log_o = _admitted(prior.value_scale, states.log_o, prior.unit, jax.random.fold_in(rng_keys[0], NEVER - 2))
     return states._replace(log_o=log_o)
 
@@ -108,152 +157,18 @@ def _admitted(prior: Any, log_scale: Array, unit: Any, rng_key: Array) -> Array:
     return jnp.where(prior.support(jnp.exp(log_scale) * unit), log_scale, drawn)
 
 
-def bounded(kick: Float[Array, "H r_q r network"]) -> Float[Array, "H r_q r network"]:
-    """A kick of at most LARGEST_KICK typical momenta, so that trajectories pass walls and are not flung off them.
-
-    Where Sigma is nearly singular gradients have no end. Any force will do: the energies compared are the true ones.
-    """
-    dim = kick[..., 0].size
-    longest = LARGEST_KICK * dim**0.5
-    kick = jnp.where(jnp.isfinite(kick), kick, 0)
-    return kick * jnp.minimum(1, longest / jnp.maximum(jnp.sqrt(jnp.sum(kick**2, axis=(0, 1, 2))), 1e-300))
-
-
-def move_scores(
-    data: Data, state: State, momentum: Array, uniforms: Float[Array, "2 network"], leaps: Any, softmax: bool
-) -> tuple[State, Terms, Float[Array, " network"], Float[Array, " network"]]:
-    """One trajectory of every network; also terms, acceptance probabilities, and whether the energy went astray."""
-    q, o = jnp.exp(state.log_q), jnp.exp(state.log_o)
-    step = jnp.minimum(jnp.exp(state.log_step) * (0.7 + 0.4 * uniforms[0]), LARGEST_STEP)
-    cosine, sine = jax.lax.optimization_barrier((jnp.cos(step), jnp.sin(step)))  # once, not for every number at every leap
-
-    def leap(i: Any, moving: tuple) -> tuple:
-        """A kick (half of one at both ends), and a turn unless this is the end."""
-        E, momentum, first, _ = moving
-        found, gradient = terms_and_gradient(data, E, q, o, softmax)
-        momentum = momentum + jnp.where((i == 0) | (i == leaps), 0.5, 1.0) * bounded(step * gradient)
-        c, s = jnp.where(i == leaps, 1.0, cosine), jnp.where(i == leaps, 0.0, sine)
-        E, momentum = E * c + momentum * s, momentum * c - E * s
-        return E, momentum, jax.tree.map(lambda new, old: jnp.where(i == 0, new, old), found, first), found
-
-    def energy(E: Array, momentum: Array, found: Terms) -> Array:
-        return jnp.sum(E**2 + momentum**2, axis=(0, 1, 2)) / 2 - log_likelihood(data, found, o)
-
-    nothing = Terms(*2 * (jnp.zeros_like(step),))
-    E, turned, first, last = jax.lax.fori_loop(0, leaps + 1, leap, (state.E, momentum, nothing, nothing))
-    error = energy(E, turned, last) - energy(state.E, momentum, first)
-    error = jnp.where(jnp.isnan(error), jnp.inf, error)
-    probability = jnp.exp(-jnp.maximum(error, 0))
-    accepted = uniforms[1] < probability
-    found = jax.tree.map(lambda new, old: jnp.where(accepted, new, old), last, first)
-    return state._replace(E=jnp.where(accepted, E, state.E)), found, probability, error > DIVERGED
-
-
-def move_centred(data: Data, prior: Prior, state: State, found: Terms, z: Array, log_uniforms: Array) -> State:
-    """Parameters given the scores p, one after the other."""
-    t, _, networks = data.S.shape
-    squares = jnp.sum(state.E**2) * jnp.exp(2 * state.log_q)
-    trace = jnp.sum(found.trace)
-    log_q = _scale(state.log_q, state.E.size, squares, z[0], log_uniforms[0], lambda x: prior.of_log(x, state.log_o))
-    log_o = _scale(state.log_o, networks * data.n * t, trace, z[1], log_uniforms[1], lambda x: prior.of_log(log_q, x))
-    return state._replace(E=state.E * jnp.exp(state.log_q - log_q), log_q=log_q, log_o=log_o)
-
-
-def _scale(log_scale: Any, number: Any, squares: Any, normal: Any, log_uniform: Any, log_prior: Any) -> Any:
-    """Log of the scale of `number` Gaussians with this sum of squares: g = squares / (2 scale^2) is Gamma times the prior.
-
-    Proposed by Wilson and Hilferty's cube of a normal, which is almost that, and accepted as Metropolis and Hastings would.
-    """
-    d = number / 2 - 1 / 3
-    c = 1 / jnp.sqrt(9 * d)
-
-    def log_ratio(log_g: Any, z: Any) -> Any:
-        return number / 2 * log_g - jnp.exp(log_g) + z**2 / 2 - jnp.log(1 + c * z)
-
-    log_g = jnp.log(squares / 2) - 2 * log_scale
-    proposed = jnp.log(d) + 3 * jnp.log(jnp.maximum(1 + c * normal, 1e-3))
-    new = (jnp.log(squares / 2) - proposed) / 2
-    gain = log_ratio(proposed, normal) - log_ratio(log_g, (jnp.exp((log_g - jnp.log(d)) / 3) - 1) / c)
-    return jnp.where(log_uniform < gain + log_prior(new) - log_prior(log_scale), new, log_scale)
-
-
-def move_along_orbit(
-    data: Data, prior: Prior, state: State, found: Terms, orbit: Any, normal: Array, log_uniform: Array, softmax: bool
-) -> tuple[State, Terms, Float[Array, ""]]:
-    """score_scale with the scores p following as its a-th power, and value_scale with them; also the acceptance probability."""
-    t, _, networks = data.S.shape
-    a = jnp.asarray(ORBITS)[orbit]
-    move = jnp.exp(state.log_orbit_step[orbit]) * normal
-    moved = state._replace(E=state.E * jnp.exp((a - 1) * move), log_q=state.log_q + move)
-    new = terms(data, moved.E, jnp.exp(moved.log_q), softmax)
-    moved = moved._replace(log_o=state.log_o + jnp.log(jnp.sum(new.trace) / jnp.sum(found.trace)) / 2)
-
-    def log_density(state: State, found: Terms) -> Array:
-        likelihood = -data.n / 2 * jnp.sum(found.logdet) - networks * data.n * t * state.log_o
-        return likelihood - jnp.sum(state.E**2) / 2 + prior.of_log(state.log_q, state.log_o)
-
-    gain = log_density(moved, new) - log_density(state, found) + (a - 1) * state.E.size * move
-    gain = jnp.where(jnp.isnan(gain), -jnp.inf, gain)
-    after = jax.tree.map(lambda new, old: jnp.where(log_uniform < gain, new, old), (moved, new), (state, found))
-    return *after, jnp.exp(jnp.minimum(gain, 0))
-
-
-def sweep(
-    data: Data, prior: Prior, state: State, rng_key: Array, leaps: Any, adapting: Any, softmax: bool
-) -> tuple[State, tuple]:
-    """One sweep over scores and parameters. While adapting, step sizes follow the acceptance."""
-    key_normal, key_uniform = jax.random.split(jax.random.fold_in(rng_key, state.sweep))
-    networks, extra = state.E.shape[-1], 2 + len(ORBITS)
-    z = jax.random.normal(key_normal, (state.E.size + extra,))
-    momentum, z = z[extra:].reshape(state.E.shape), z[:extra]
-    uniforms = jax.random.uniform(key_uniform, (2 * networks + extra,))
-    log_uniforms, uniforms = jnp.log(uniforms[:extra]), uniforms[extra:].reshape(2, networks)
-    gain = jnp.where(adapting, 2 / (state.sweep + 10.0) ** 0.6, 0)
-    state, found, probability, diverged = move_scores(data, state, momentum, uniforms, leaps, softmax)
-    state = state._replace(log_step=state.log_step + gain * (probability - TARGET))
-    state = move_centred(data, prior, state, found, z[:2], log_uniforms[:2])
-
-    def follow(i: Any, state_and_terms: tuple) -> tuple:
-        state, found = state_and_terms
-        state, found, accepted = move_along_orbit(data, prior, state, found, i, z[2 + i], log_uniforms[2 + i], softmax)
-        steps = state.log_orbit_step.at[i].add(gain * (accepted - TARGET_ORBIT))
-        return state._replace(log_orbit_step=steps), found
-
-    state, found = jax.lax.fori_loop(0, len(ORBITS), follow, (state, found))
-    likelihood = jnp.sum(log_likelihood(data, found, jnp.exp(state.log_o)))
-    density = likelihood - jnp.sum(state.E**2) / 2 + prior.of_log(state.log_q, state.log_o)
-    kept = state.log_q, state.log_o, density, probability.mean(), diverged.sum()
-    return state._replace(sweep=state.sweep + 1), kept
-
-
-@partial(jax.jit, static_argnames=("records", "softmax"))
-def run(
-    data: Data, prior: Prior, states: State, rng_keys: Array, leaps: Any, adapting: Any, records: int, softmax: bool
-) -> tuple[State, Draws]:
-    """`records` times SIGMA_EVERY sweeps of some chains (first axis)."""
-
-    def one_chain(state: State, rng_key: Array) -> tuple[State, Draws]:
-        def one_record(state: State, _: None) -> tuple[State, tuple]:
-            one_sweep = lambda state, _: sweep(data, prior, state, rng_key, leaps, adapting, softmax)  # noqa: E731
-            state, kept = jax.lax.scan(one_sweep, state, length=SIGMA_EVERY)
-            Sigma = covariance(data, state.E, jnp.exp(state.log_q), softmax)
-            return state, (kept, jnp.exp(2 * state.log_o) * Sigma)
-
-        state, (kept, Sigma) = jax.lax.scan(one_record, state, length=records)
-        return state, Draws._make([*(x.reshape(-1) for x in kept), Sigma])
-
-    return jax.vmap(one_chain)(states, rng_keys)
-
-
 def leaps_for(states: State) -> int:
     """Steps of a trajectory that turn the typical network by TURN."""
     step = float(np.exp(np.median(np.asarray(states.log_step))))
     return int(np.clip(round(TURN / step), FEWEST, MOST))
 
 
-def run_chains(run_group: Callable, states: State, rng_keys: Array, compiled: bool) -> tuple[State, Draws]:
-    """`run` for all chains, GROUP at a time, joined by NumPy, untraced. Draws do not depend on the number of threads."""
+def run_chains(
+    data: Data, prior: Prior, states: State, rng_keys: Array, leaps: Any, adapting: bool, compiled: bool
+) -> tuple[State, Draws]:
+    """A chunk of all chains, GROUP at a time, joined by NumPy, untraced. Draws do not depend on the number of threads."""
     groups = [slice(first, first + GROUP) for first in range(0, len(rng_keys), GROUP)]
+    run_group = partial(chunk, data, prior, leaps=leaps, adapting=jnp.asarray(adapting), records=RECORDS)
 
     def of(group: slice) -> tuple[State, Draws]:
         return jax.tree.map(np.asarray, run_group(jax.tree.map(lambda x: np.asarray(x)[group], states), rng_keys[group]))
@@ -261,39 +176,16 @@ def run_chains(run_group: Callable, states: State, rng_keys: Array, compiled: bo
     return jax.tree.map(lambda *x: np.concatenate(x), *in_threads(of, groups, compiled))
 
 
-def sample(
-    data: Data,
-    prior: Prior,
-    seed: int,
-    chains: int,
-    enough: Callable[[Draws], bool],
-    softmax: bool = True,
-    checkpoint: Checkpoint | None = None,
-    advance: Callable[[int], Any] = lambda sweeps: None,
-) -> Draws:
-    """Draws (chain, sweep) after warm-up, until they are `enough`."""
-    keys = jax.vmap(partial(jax.random.fold_in, jax.random.key(seed)))(jnp.arange(chains))
-    states = starts(data, prior, seed, keys, softmax)
-    of_a_chunk = chains * RECORDS * data.S.size
-    sigma_chunks = -(-of_a_chunk // SIGMA_ROOM)  # one in so many keeps its records
+def named(draws: Draws, scale: float) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Draws and statistics under their usual names, value_scale in the data's units."""
+    networks = draws.Sigma.shape[-1]
+    lp, acceptance, diverged = (np.asarray(x) for x in (draws.log_density, draws.acceptance, draws.diverged))
+    parameters = {"score_scale": np.exp(draws.log_q), "value_scale": np.exp(draws.log_o) * scale}
+    return parameters, {"lp": lp, "acceptance_rate": acceptance, "diverging": diverged / networks}
 
-    def step(carry: tuple[State, Any], k: int) -> tuple[tuple[State, Any], dict[str, np.ndarray]]:
-        states, leaps = carry
-        adapting = k < WARM_UP
-        run_group = partial(run, data, prior, leaps=leaps, adapting=jnp.asarray(adapting), records=RECORDS, softmax=softmax)
-        states, draws = run_chains(run_group, states, keys, compiled=k > 0)
-        leaps = np.asarray(leaps_for(states)) if adapting else leaps
-        advance(RECORDS * SIGMA_EVERY)
-        if adapting:
-            return (states, leaps), {}
-        if (k - WARM_UP) % sigma_chunks:
-            draws = draws._replace(Sigma=draws.Sigma[:, :0])
-        return (states, leaps), draws._asdict()
 
-    for done in in_chunks(step, (states, np.asarray(FIRST_LEAPS)), checkpoint):
-        sampled = done[WARM_UP:]
-        if sampled and (len(sampled) % CHECK_EVERY == 0):
-            draws = Draws._make(np.concatenate([part[name] for part in sampled], axis=1) for name in Draws._fields)
-            if enough(draws):
-                return draws
-    raise AssertionError("chunks never end by themselves")
+def _conditional(problem: Problem, draws: Draws) -> np.ndarray:
+    """Sigma of the observed networks, (chain, record, network, token, token), with as many records as there is room for."""
+    thin = -(-draws.Sigma.size // ROOM_FOR_SIGMA)
+    Sigma = np.moveaxis(draws.Sigma[:, ::thin], -1, 2) * problem.observations.scale**2
+    return Sigma if problem.basis is None else problem.basis @ Sigma @ problem.basis.T

@@ -1,7 +1,7 @@
 """Plain NUTS over a model's parameters and scores together: any file of models/, or a user's own."""
 
-import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -9,18 +9,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
-from numpyro.handlers import seed as seeded
-from numpyro.handlers import trace
 from numpyro.infer import NUTS, init_to_value
 
 from hierattn.base.errors import unusable
 from hierattn.base.threads import in_threads
-from hierattn.inference.checkpoints import Checkpoint, in_chunks
-from hierattn.inference.problem import Problem
-from hierattn.law.plates import reduced
+from hierattn.inference.calling import arguments, sites
+from hierattn.inference.checkpoints import in_chunks
+from hierattn.inference.integration.integrated import Integrated
+from hierattn.inference.integration.latents import integrated_likelihood
+from hierattn.inference.methods.protocol import Method, Run
+from hierattn.inference.problem import Posterior, Problem
+from hierattn.inference.verdict import convergence
 
-WARM_UP, CHUNK = 5, 100  # chunks of adaptation, and draws of a chunk
-NEEDED = ("outputs", "networks", "coordinates")  # arguments of every model
+WARM_UP, CHUNK, MOST_DRAWS = 5, 100, 2_000  # chunks of adaptation, draws of a chunk, draws of a chain at most
 STATISTICS = {
     "diverging": "diverging",
     "energy": "energy",
@@ -28,110 +29,115 @@ STATISTICS = {
     "accept_prob": "acceptance_rate",
     "potential_energy": "lp",
 }
+MORE = "allow more draws (--most-draws, or most_draws of the method)"
+TO_DO = {
+    "rhat": f"{MORE}, or give narrower priors",
+    "ess": MORE,
+    "divergences": "give narrower priors, or observe fewer tokens: the posterior is too sharply bent for the step size",
+    "ebfmi": "give narrower priors: the posterior's tails are too long for these steps",
+    "stuck": "look at kernel, heads and prior: nothing moves where the chains are",
+}
+
+Sampled = tuple[dict[str, np.ndarray], dict[str, np.ndarray]]  # draws and statistics, by name
 
 
-def arguments(problem: Problem, width: int | None, observed: bool) -> dict[str, Any]:
-    """What the model's function takes, by name."""
-    obs, names = problem.observations, _parameters(problem.model.model)
-    known: dict[str, Any] = {"layer": problem.layer, "tokens": obs.s, "networks": obs.networks, "prior": problem.prior or None}
-    if "K" in names:
-        tokens = obs.tokens
-        known |= {"layer": problem.observed_layer, "K": problem.K, "query_kernel": problem.K[..., tokens[:, None], tokens]}
-    if "width" in names:
-        if width is None:
-            raise unusable("width", "the width of the networks", None, f"the model {problem.name} needs it")
-        known["width"] = width
-    if observed:
-        basis = problem.basis if "K" in names and problem.takes_second_moments else None
-        known["outputs"] = reduced(obs.S, obs.coordinates, basis) if problem.takes_second_moments else _raw(problem)
-    without = [name for name in NEEDED if name not in names]
-    if without:
-        raise unusable("model", f"a function with the arguments {', '.join(NEEDED)}", f"one without {', '.join(without)}")
-    chosen = {name: value for name, value in known.items() if name in names}
-    lacking = [name for name, x in names.items() if x.default is x.empty and name not in chosen]
-    if lacking:
-        raise unusable("model", f"arguments among {', '.join(known)}", ", ".join(lacking), "give the others defaults")
-    return chosen
+@dataclass(frozen=True)
+class Nuts(Method):
+    """NumPyro's sampler, in chunks. warm_up: chunks of adaptation; chunk: its draws; most_draws: of a chain."""
+
+    name = "nuts"
+    sampled = True
+    warm_up: int = WARM_UP
+    chunk: int = CHUNK
+    most_draws: int = MOST_DRAWS
+
+    def refuses(self, problem: Problem) -> str | None:
+        """Nothing: any program can be sampled."""
+        return None
+
+    def prefers(self, problem: Problem) -> str | None:
+        """It is asked last."""
+        return "no other method fits this model: its parameters and all scores are sampled together, which takes long"
+
+    @property
+    def most_steps(self) -> int:
+        """Adaptation and draws."""
+        return self.warm_up * self.chunk + self.most_draws
+
+    def sample(self, problem: Problem, run: Run) -> Posterior:
+        """Chains until they agree, or until there are `most_draws`."""
+        draws, statistics = self.sample_until(problem, run, self._enough)
+        return Posterior(draws, statistics, self.name)
+
+    def sample_until(self, problem: Problem, run: Run, enough: Callable[[dict, dict], bool]) -> Sampled:
+        """Draws (chain, draw, ...) of the parameters and statistics of the sampler, until they are enough.
+
+        One chain's chunk is compiled once, warm-up included, and chains are shared among threads.
+        """
+        kwargs = arguments(problem, run.width, observed=True)
+        kernel = NUTS(problem.model.model, init_strategy=init_to_value(values=start(problem, kwargs)))
+        states = _states(kernel, kwargs, run, self.warm_up * self.chunk)
+        one_chunk = _chunk(kernel, kwargs, sites(problem, kwargs)[0], self.chunk)
+
+        def step(states: list, k: int) -> tuple[list, dict[str, np.ndarray]]:
+            found = in_threads(one_chunk, jax.tree.map(jnp.asarray, states), compiled=k > 0)
+            run.advance(self.chunk)
+            draws = jax.tree.map(lambda *x: np.stack([np.asarray(a) for a in x]), *(draws for _, draws in found))
+            return [state for state, _ in found], draws if k >= self.warm_up else {}
+
+        for done in in_chunks(step, states, run.checkpoint):
+            sampled = done[self.warm_up :]
+            if sampled and enough(*(found := _joined(sampled))):
+                return found
+        raise AssertionError("chunks never end by themselves")
+
+    def _enough(self, draws: dict[str, np.ndarray], statistics: dict[str, np.ndarray]) -> bool:
+        return next(iter(draws.values())).shape[1] >= self.most_draws or not convergence(draws, statistics)
+
+    def log_likelihood(self, problem: Problem, found: Posterior, run: Run) -> Integrated | str:
+        """By sequential Monte Carlo at some draws, and a plane through them."""
+        result = integrated_likelihood(problem, found.draws, run.width, run.seed)
+        return "its networks have too many scores to integrate out" if result is None else result
+
+    def advice(self, problem: Problem, code: str) -> str:
+        """By the kind of trouble."""
+        return TO_DO[code]
 
 
-def _parameters(function: Any) -> Any:
-    """Of a model's function, beneath NumPyro's handlers."""
-    while hasattr(function, "fn"):
-        function = function.fn
-    return inspect.signature(function).parameters
+def start(problem: Problem, kwargs: dict[str, Any]) -> dict[str, float]:
+    """Scores of size one, outputs as large as they are; where the prior excludes that, wherever it likes."""
+    size = problem.kernel_size if "K" in kwargs else 1.0
+    places = {"score_scale": 1 / size, "value_scale": problem.observations.scale * size**-0.5}
+    return {name: x for name, x in places.items() if name in problem.prior and problem.prior[name].support(x)}
 
 
-def _raw(problem: Problem) -> np.ndarray:
-    if not problem.observations.complete:
-        remedy = "give fewer coordinates"
-        raise unusable("outputs", "outputs that fit in memory whole", f"{problem.observations.coordinates} coordinates", remedy)
-    return np.asarray(problem.observations.outputs, float)
-
-
-def sites(problem: Problem, kwargs: dict[str, Any]) -> tuple[list[str], list[str]]:
-    """Names of the parameters, drawn or computed, and of the latent variables that every network has for itself."""
-    found: dict[str, Any] = {}
-    jax.eval_shape(lambda: found.update(trace(seeded(problem.model.model, 0)).get_trace(**kwargs)))  # nothing is computed
-    if "y" not in found or not {"network", "coordinate"} <= {plate.name for plate in found["y"].get("cond_indep_stack", ())}:
-        raise unusable("model", "a site `y` under the plates `network` and `coordinate`", ", ".join(found))
-    of_networks = lambda site: any(plate.name == "network" for plate in site.get("cond_indep_stack", ()))  # noqa: E731
-    drawn = {name: site for name, site in found.items() if site["type"] == "sample" and not site["is_observed"]}
-    computed = {name: site for name, site in found.items() if site["type"] == "deterministic"}
-    parameters = [name for name, site in {**drawn, **computed}.items() if not of_networks(site)]
-    return parameters, [name for name, site in drawn.items() if of_networks(site)]
-
-
-def sample(
-    problem: Problem,
-    seed: int,
-    chains: int,
-    enough: Callable[[dict, dict], bool],
-    width: int | None = None,
-    checkpoint: Checkpoint | None = None,
-    advance: Callable[[int], Any] = lambda draws: None,
-) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Draws (chain, draw, ...) of the parameters and statistics of the sampler, until they are enough.
-
-    One chain's chunk is compiled once, warm-up included, and chains are shared among threads.
-    """
-    kwargs = arguments(problem, width, observed=True)
-    parameters, _ = sites(problem, kwargs)
-    places = {"score_scale": 1.0, "value_scale": problem.observations.scale}
-    admitted = {name: x for name, x in places.items() if name in problem.prior and problem.prior[name].support(x)}
-    kernel = NUTS(problem.model.model, init_strategy=init_to_value(values=admitted))
-    keys = jax.vmap(partial(jax.random.fold_in, jax.random.PRNGKey(seed)))(jnp.arange(chains))
+def _states(kernel: NUTS, kwargs: dict[str, Any], run: Run, warm_up: int) -> list:
+    """A first state for every chain."""
+    keys = jax.vmap(partial(jax.random.fold_in, jax.random.PRNGKey(run.seed)))(jnp.arange(run.chains))
     try:
-        states = [kernel.init(key, WARM_UP * CHUNK, None, (), kwargs) for key in keys]
+        return [kernel.init(key, warm_up, None, (), kwargs) for key in keys]
     except RuntimeError as error:
         if "valid initial parameters" not in str(error):  # NumPyro's words
             raise
         got = "none where it starts"
         raise unusable("model", "a finite density of the outputs", got, "are kernel, heads and prior right?") from None
 
-    @jax.jit
-    def run(state: Any) -> tuple[Any, dict[str, Array]]:
-        def one(state: Any, _: None) -> tuple[Any, dict[str, Array]]:
-            state = kernel.sample(state, (), kwargs)
-            values = kernel.postprocess_fn((), kwargs)(state.z)
-            kept = {name: values[name] for name in parameters}
-            return state, kept | {f"statistic_{name}": getattr(state, name) for name in STATISTICS}
 
-        return jax.lax.scan(one, state, length=CHUNK)
+def _chunk(kernel: NUTS, kwargs: dict[str, Any], parameters: list[str], length: int) -> Callable:
+    """From a state to that after a chunk and the chunk's draws, compiled."""
 
-    def step(states: list, k: int) -> tuple[list, dict[str, np.ndarray]]:
-        found = in_threads(run, jax.tree.map(jnp.asarray, states), compiled=k > 0)
-        advance(CHUNK)
-        draws = jax.tree.map(lambda *x: np.stack([np.asarray(a) for a in x]), *(draws for _, draws in found))
-        return [state for state, _ in found], draws if k >= WARM_UP else {}
+    def one(state: Any, _: None) -> tuple[Any, dict[str, Array]]:
+        state = kernel.sample(state, (), kwargs)
+        values = kernel.postprocess_fn((), kwargs)(state.z)
+        kept = {name: values[name] for name in parameters}
+        return state, kept | {f"statistic_{name}": getattr(state, name) for name in STATISTICS}
 
-    for done in in_chunks(step, states, checkpoint):
-        sampled = done[WARM_UP:]
-        if not sampled:
-            continue
-        joined = {name: np.concatenate([part[name] for part in sampled], axis=1) for name in sampled[0]}
-        statistics = {STATISTICS[name.removeprefix("statistic_")]: x for name, x in joined.items() if "statistic_" in name}
-        statistics["lp"] = -statistics["lp"]
-        draws = {name: x for name, x in joined.items() if "statistic_" not in name}
-        if enough(draws, statistics):
-            return draws, statistics
-    raise AssertionError("chunks never end by themselves")
+    return jax.jit(lambda state: jax.lax.scan(one, state, length=length))
+
+
+def _joined(parts: list[dict[str, np.ndarray]]) -> Sampled:
+    """Draws and statistics of all chunks."""
+    joined = {name: np.concatenate([part[name] for part in parts], axis=1) for name in parts[0]}
+    statistics = {STATISTICS[name.removeprefix("statistic_")]: x for name, x in joined.items() if "statistic_" in name}
+    statistics["lp"] = -statistics["lp"]
+    return {name: x for name, x in joined.items() if "statistic_" not in name}, statistics

@@ -6,9 +6,10 @@ import pytest
 
 from hierattn import Architecture, InputError
 from hierattn.base.float64 import in_float64
-from hierattn.inference import fitting
 from hierattn.inference.fitting import lookup, route
 from hierattn.inference.methods import importance
+from hierattn.inference.methods.marginal import Marginal
+from hierattn.inference.methods.networkwise import Networkwise
 from hierattn.inference.problem import pose
 from tests.inference.drawn import observe
 from tests.statistics import SIGMAS
@@ -43,7 +44,7 @@ def test_surface_is_the_integral_over_scores():
     def surface():
         data = problem.data()
         E = np.random.default_rng(1).normal(size=(*data.latent_shape[:-1], 2**15))
-        return importance._surface(problem, data, E, True, box, 3)
+        return importance._surface(problem, data, E, box, 3)
 
     x, y, likelihood, _ = surface()
     S = problem.observations.S / problem.observations.scale**2
@@ -55,11 +56,10 @@ def test_surface_is_the_integral_over_scores():
     assert np.any(np.abs(likelihood[0] - off) > 2 * SIGMAS * error)
 
 
-def test_same_posterior_as_with_scores_sampled(monkeypatch):
+def test_same_posterior_as_with_scores_sampled():
     """By the effective number of draws and the error that importance sampling states; half a standard deviation is seen."""
-    monkeypatch.setattr(fitting, "MOST_SWEEPS", 1500)
     problem = posed(30, 2, heads=2)
-    ours, theirs = (route(problem, method, seed=0, chains=2) for method in ("marginal", "networkwise"))
+    ours, theirs = (route(problem, method, seed=0, chains=2) for method in ("marginal", Networkwise(most_draws=1500)))
     stated = ours.reasons[0]["numbers"]
     for name in ("score_scale", "value_scale"):
         x, y = np.log(ours.draws[name]), np.log(theirs.draws[name])
@@ -71,13 +71,11 @@ def test_same_posterior_as_with_scores_sampled(monkeypatch):
         assert abs(np.log(x.std() / y.std())) < 0.2
 
 
-def test_outputs_that_determine_their_scores_are_refused(monkeypatch):
-    monkeypatch.setattr(importance, "ROOM", 30 * 2**12)
+def test_outputs_that_determine_their_scores_are_refused():
     with pytest.raises(InputError, match=r"method: expected networks that say little .* got a Pareto k of .* use networkwise"):
-        route(posed(30, 256, heads=1), "marginal", seed=0, chains=2)
+        route(posed(30, 256, heads=1), Marginal(room=30 * 2**12), seed=0, chains=2)
 
 
-def test_too_many_networks_are_refused(monkeypatch):
-    monkeypatch.setattr(importance, "ROOM", 2**10)
+def test_too_many_networks_are_refused():
     with pytest.raises(InputError, match="got 30 networks; use networkwise"):
-        route(posed(30, 2, heads=1), "marginal", seed=0, chains=2)
+        route(posed(30, 2, heads=1), Marginal(room=2**10), seed=0, chains=2)

@@ -6,6 +6,7 @@ they come closest to the observed ones, by least squares weighted with the ratio
 All of it is repeated for networks drawn with replacement.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -13,12 +14,14 @@ import numpy as np
 from jaxtyping import Float
 from scipy.interpolate import CubicSpline
 
-from hierattn.base.errors import unusable
-from hierattn.inference.methods import ambiguity, priors
+from hierattn.inference.methods import moment_table, priors
 from hierattn.inference.methods.moment_table import PILOT, Directions, averages, directions, expected_features, features
+from hierattn.inference.methods.one_token import ambiguity
+from hierattn.inference.methods.protocol import Method, Run
 from hierattn.inference.problem import Posterior, Problem
 
 MODELS = ("limit_law", "finite_head_dim")
+MANY = 2**21  # latent numbers beyond which a posterior over scores takes too long
 DROP = 6.0  # of the prior's log density within which estimates are looked for: all but 5e-4 of a log-normal prior
 SCALES, FINE = 61, 2001  # score scales of the table, and of its interpolation
 BLOCKS = 1000  # networks are drawn with replacement in so many blocks at most
@@ -27,18 +30,58 @@ SINGULAR = 1e-8  # eigenvalues of a correlation matrix that are rounding alone
 AT_AN_END = 0.01  # share of estimates that is worth a word
 
 
-def by_moments(problem: Problem, seed: int, chains: int = 4, draws: int = 1000) -> Posterior:
+@dataclass(frozen=True)
+class Moments(Method):
+    """Bootstrap replicates of estimates. draws: of each chain; most_points: sets of scores behind an expectation."""
+
+    name = "moments"
+    draws: int = 1000
+    most_points: int = moment_table.MOST_POINTS
+
+    def refuses(self, problem: Problem) -> str | None:
+        """All but the law with one known kernel, heads that share nothing at finite head_dim, and two networks or more."""
+        layer = problem.layer
+        if problem.name not in MODELS:
+            return f"fits {' and '.join(MODELS)}, not the model {problem.name}"
+        if problem.observations.kernel is None or problem.K.ndim != 2:
+            return "needs one kernel for all networks"
+        if problem.observations.networks < 2:
+            return "needs at least 2 networks, to be drawn with replacement"
+        if layer.head_dim is not None and layer.group_size > 1:
+            return "at finite head_dim fits only heads that share nothing"
+        if layer.score_factor == 0:
+            return f"knows no scaling {layer.scaling!r} at infinite head_dim: scores vanish"
+        return None
+
+    def prefers(self, problem: Problem) -> str | None:
+        """For the limit law, if scores are too many for anything else."""
+        obs, layer = problem.observations, problem.layer
+        size = obs.networks * layer.heads * obs.s * problem.K.shape[-1]
+        usual = problem.name == "limit_law" and layer.rotary is None and layer.head_dim is None
+        return f"{obs.networks} networks: too many for a posterior over their scores" if usual and size > MANY else None
+
+    def sample(self, problem: Problem, run: Run) -> Posterior:
+        """All of a chain's draws at once."""
+        return by_moments(problem, run.seed, run.chains, self.draws, self.most_points)
+
+    def log_likelihood(self, problem: Problem, found: Posterior, run: Run) -> str:
+        """There is none."""
+        return "estimates from moments have no likelihood"
+
+
+def by_moments(
+    problem: Problem, seed: int, chains: int = 4, draws: int = 1000, most_points: int = moment_table.MOST_POINTS
+) -> Posterior:
     """Bootstrap replicates of estimates of score_scale and value_scale: no posterior, but near one for many networks.
 
     Where two score scales explain the moments equally well a replicate takes one of them, with the prior's odds.
     statistics: `lp`, minus half the distance between expected and observed ratios in squared standard errors.
     """
-    _check(problem)
     scale, prior = problem.observations.scale, problem.prior["score_scale"]
     log_q = np.linspace(*priors.span(prior, "score_scale", DROP), SCALES)
     S = problem.observations.S / scale**2
     at = _choose_directions(problem, log_q, S.mean(axis=0))
-    expected = expected_features(averages(problem.law, np.exp(log_q), at), problem.observations.coordinates)
+    expected = expected_features(averages(problem.law, np.exp(log_q), at, most_points), problem.observations.coordinates)
     rng, log_f = np.random.default_rng(seed), CubicSpline(log_q, np.log(expected[:, 0]))
     observed = np.concatenate([features(part, at) for part in np.array_split(S, 1 + S.size // CHUNK)])
     means = np.concatenate([observed.mean(axis=0)[None], resampled(observed, chains * draws, rng)])  # the first: as observed
@@ -61,15 +104,6 @@ def by_moments(problem: Problem, seed: int, chains: int = 4, draws: int = 1000) 
     shape = (chains, draws)
     posterior = {"score_scale": q[1:].reshape(shape), "value_scale": o[1:].reshape(shape)}
     return Posterior(posterior, {"lp": -distance[1:].reshape(shape) / 2}, "moments", reasons=tuple(reasons))
-
-
-def _check(problem: Problem) -> None:
-    if problem.name not in MODELS:
-        raise unusable("model", "one of " + ", ".join(MODELS), problem.name, "use another method")
-    if problem.K.ndim != 2:
-        raise unusable("kernel", "one for all networks", f"shape {problem.K.shape}", "use another method")
-    if problem.observations.networks < 2:
-        raise unusable("networks", "at least 2, to be drawn with replacement", 1, "use another method")
 
 
 def _choose_directions(problem: Problem, log_q: np.ndarray, S: Float[np.ndarray, "t t"]) -> Directions:

@@ -42,41 +42,19 @@ class Annealed(NamedTuple):
 
 def anneal(density: Callable[[Array], Density], x: Float[Array, "particle dim network"], rng_key: Array) -> Annealed:
     """Lead particles drawn from the prior to the posterior; for one batch of them (vmap for several)."""
-    P, _, networks = x.shape
-    everywhere = jax.vmap(density)
-
-    def next_beta(beta: Array, value: Array) -> Array:
-        """As far as KEEP of the particles whose likelihood is not zero stay effective, by bisection."""
-        enough = KEEP * jnp.sum(value > NOTHING, axis=0)
-
-        def sufficient(to: Array) -> Array:
-            w = (to - beta) * value
-            return jnp.exp(2 * logsumexp(w, axis=0) - logsumexp(2 * w, axis=0)) >= enough
-
-        def halve(_: Any, ends: tuple) -> tuple:
-            low, high = ends
-            middle = (low + high) / 2
-            return jnp.where(sufficient(middle), middle, low), jnp.where(sufficient(middle), high, middle)
-
-        low, _ = jax.lax.fori_loop(0, 40, halve, (beta, jnp.ones_like(beta)))
-        return jnp.where(sufficient(jnp.ones_like(beta)), 1.0, low)
+    networks, everywhere = x.shape[-1], jax.vmap(density)
 
     def step(state: tuple) -> tuple:
         x, found, beta, log_evidence, log_step, k = state
         key_choose, key_momentum, key_jitter, key_accept = jax.random.split(jax.random.fold_in(rng_key, k), 4)
-        value = jnp.where(jnp.isfinite(found.log_likelihood), found.log_likelihood, NOTHING)
-        to = next_beta(beta, value)
-        weight = (to - beta) * value
-        log_evidence = log_evidence + logsumexp(weight, axis=0) - jnp.log(P)
-        chosen = _resampled(jax.nn.softmax(weight, axis=0), jax.random.uniform(key_choose, (networks,)))
+        to, gain, chosen = _weighted(found.log_likelihood, beta, jax.random.uniform(key_choose, (networks,)))
         x, found = jax.tree.map(
             lambda a: jnp.take_along_axis(a, chosen[:, None] if a.ndim == 3 else chosen, axis=0), (x, found)
         )
-        size = jnp.minimum(jnp.exp(log_step), LARGEST_STEP) * jax.random.uniform(
-            key_jitter, (networks,), minval=0.7, maxval=1.1
-        )
-        x, found, accepted = _moved(everywhere, x, found, to, size, key_momentum, key_accept)
-        return x, found, to, log_evidence, log_step + accepted - TARGET, k + 1
+        jitter = jax.random.uniform(key_jitter, (networks,), minval=0.7, maxval=1.1)
+        size = jnp.minimum(jnp.exp(log_step), LARGEST_STEP) * jitter
+        x, found, accepted = _moved(everywhere, x, found, to, size, (key_momentum, key_accept))
+        return x, found, to, log_evidence + gain, log_step + accepted - TARGET, k + 1
 
     def unfinished(state: tuple) -> Array:
         return (state[2] < 1).any() & (state[-1] < MOST_STEPS)
@@ -84,6 +62,32 @@ def anneal(density: Callable[[Array], Density], x: Float[Array, "particle dim ne
     start = x, everywhere(x), jnp.zeros(networks), jnp.zeros(networks), jnp.full(networks, jnp.log(FIRST_STEP)), jnp.asarray(0)
     x, _, beta, log_evidence, _, k = jax.lax.while_loop(unfinished, step, start)
     return Annealed(x, jnp.where((beta == 1) & (log_evidence > NOTHING / 2), log_evidence, jnp.nan), beta, k)
+
+
+def _weighted(log_likelihood: Float[Array, "particle network"], beta: Array, u: Array) -> tuple[Array, Array, Array]:
+    """The next beta, what the step to it adds to the log integrated likelihood, and the particles that go on."""
+    value = jnp.where(jnp.isfinite(log_likelihood), log_likelihood, NOTHING)
+    to = _next_beta(beta, value)
+    weight = (to - beta) * value
+    gain = logsumexp(weight, axis=0) - jnp.log(len(value))
+    return to, gain, _resampled(jax.nn.softmax(weight, axis=0), u)
+
+
+def _next_beta(beta: Float[Array, " network"], value: Float[Array, "particle network"]) -> Float[Array, " network"]:
+    """As far as KEEP of the particles whose likelihood is not zero stay effective, by bisection."""
+    enough = KEEP * jnp.sum(value > NOTHING, axis=0)
+
+    def sufficient(to: Array) -> Array:
+        w = (to - beta) * value
+        return jnp.exp(2 * logsumexp(w, axis=0) - logsumexp(2 * w, axis=0)) >= enough
+
+    def halve(_: Any, ends: tuple) -> tuple:
+        low, high = ends
+        middle = (low + high) / 2
+        return jnp.where(sufficient(middle), middle, low), jnp.where(sufficient(middle), high, middle)
+
+    low, _ = jax.lax.fori_loop(0, 40, halve, (beta, jnp.ones_like(beta)))
+    return jnp.where(sufficient(jnp.ones_like(beta)), 1.0, low)
 
 
 def _resampled(weights: Float[Array, "particle network"], u: Float[Array, " network"]) -> Array:
@@ -96,9 +100,10 @@ def _resampled(weights: Float[Array, "particle network"], u: Float[Array, " netw
 
 
 def _moved(
-    everywhere: Callable, x: Array, found: Density, beta: Array, size: Array, key_momentum: Array, key_accept: Array
+    everywhere: Callable, x: Array, found: Density, beta: Array, size: Array, keys: tuple[Array, Array]
 ) -> tuple[Array, Density, Array]:
     """One Hamiltonian trajectory of every particle; also the share of them that moved."""
+    key_momentum, key_accept = keys
 
     def force(found: Density) -> Array:
         return found.prior_gradient + beta * found.likelihood_gradient

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from hierattn import Architecture, Law, kernels
-from hierattn.inference import integrated
+from hierattn.inference.integration import integrated
 from hierattn.inference.likelihood import prepare
 from tests.inference.mutants import mutant
 
@@ -64,7 +64,7 @@ def reweighted(module, data):
     """By all batches of particles made at two places away from the draws, with standard errors."""
     q, o, found = np.array([0.8, 1.4]), np.array([1.0, 0.9]), []
     for keys in jax.random.split(jax.random.key(3), (integrated.BATCHES, 2)):
-        at = [integrated.particles_at(data, q[j], o[j], keys[j], integrated.PARTICLES, True) for j in range(2)]
+        at = [integrated.particles_at(data, q[j], o[j], keys[j], integrated.PARTICLES) for j in range(2)]
         together = module.Particles(*jax.tree.map(lambda *x: jnp.stack(x), *at))
         found.append(module.reweighted(data, together, jnp.asarray(Q[EXTREMES]), jnp.asarray(VALUE[EXTREMES])))
     share = np.exp(np.asarray(found) - np.max(found, axis=0))

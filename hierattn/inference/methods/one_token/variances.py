@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits
 from hierattn.base.errors import unusable
 from hierattn.law.law import Law
 from hierattn.law.row import Row, coupled, root, row_of
-from hierattn.layer.scores import SCORE_FUNCTIONS
+from hierattn.layer.scores import ScoreFunction
 from hierattn.numerics.chi_square import log_nodes
 from hierattn.numerics.rqmc import normal_points
 
@@ -44,7 +44,7 @@ class Token(NamedTuple):
     shapes: tuple
     numbers: tuple
     head_dim: int | None
-    score_function: str
+    scores: ScoreFunction
     score_factor: float
     n: int
 
@@ -56,7 +56,7 @@ class Token(NamedTuple):
     @property
     def root(self) -> np.ndarray:
         """R with covariance R R' of the token's scores at score_scale 1."""
-        return self.score_factor * root(self.row.C, SCORE_FUNCTIONS[self.score_function])
+        return self.score_factor * root(self.row.C, self.scores)
 
 
 class Table(NamedTuple):
@@ -89,7 +89,7 @@ def table(law: Law, n: int, low: float, high: float) -> Table:
         raise unusable("layer", "at finite head_dim, heads that share nothing and no rotary embeddings", "others")
     arrays = tuple(np.ascontiguousarray(x, float) for x in row)
     numbers = tuple(x.tobytes() for x in arrays)
-    token = Token(tuple(x.shape for x in arrays), numbers, layer.head_dim, layer.score_function, layer.score_factor, int(n))
+    token = Token(tuple(x.shape for x in arrays), numbers, layer.head_dim, layer.scores, layer.score_factor, int(n))
     spread = np.sqrt((token.root**2).sum(axis=1).max(initial=0))
     centre = -np.log(spread) if spread else 0.0
     first, last = (round(np.clip((x - centre) / STEP, NARROWEST / STEP, WIDEST / STEP)) for x in (low, high))
@@ -111,7 +111,7 @@ def at_scale(token: Token, q: float) -> tuple[Nodes, ...]:
     for p in scores(token):
         heads = []
         for bias in kinds:
-            x = _log_u(q * p + bias[:, None], row.K, token.score_function)
+            x = _log_u(q * p + bias[:, None], row.K, token.scores)
             nodes = binned(x, np.full(len(x), 1 / len(x)), width)
             if n_H is not None:
                 c, w_c = log_nodes(n_H, 0.35)
@@ -135,12 +135,10 @@ def scores(token: Token) -> list[Float[np.ndarray, "m N"]]:
     return [x * np.sqrt(2 / n_H * gammaincinv(n_H / 2, ndtr(half[-1]))) for x, half in zip(p, z, strict=True)]
 
 
-def _log_u(p: Float[np.ndarray, "m N"], K: np.ndarray, score_function: str) -> Float[np.ndarray, " N"]:
+def _log_u(p: Float[np.ndarray, "m N"], K: np.ndarray, function: ScoreFunction) -> Float[np.ndarray, " N"]:
     """Log of u = w K w' at every set of scores."""
-    if score_function == "softmax":
-        p = np.exp(p - p.max(axis=0))
-        p /= p.sum(axis=0)
-    u = np.sum(p * (K @ p), axis=0)
+    w = function.weights(p, axis=0)
+    u = np.sum(w * (K @ w), axis=0)
     if not u.max() > 0:
         raise unusable("kernel", "outputs that vary", "a token whose outputs are zero")
     return np.log(np.maximum(u, np.exp(-DEEPEST) * u.max()))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from hierattn.inference import evidence
+from hierattn.inference.integration import evidence
 from tests.inference.mutants import mutant
 from tests.statistics import mean_agrees
 
@@ -50,7 +50,7 @@ def test_evidence_and_particles_of_a_gaussian_model():
 
 
 MUTANTS = [
-    ("logsumexp(weight, axis=0) - jnp.log(P)", "logsumexp(weight, axis=0) - jnp.log(P + 1)"),
+    ("logsumexp(weight, axis=0) - jnp.log(len(value))", "logsumexp(weight, axis=0) - jnp.log(len(value) + 1)"),
     ("- found.log_prior - beta * found.log_likelihood", "- found.log_prior - found.log_likelihood"),
 ]
 

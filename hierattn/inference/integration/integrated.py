@@ -15,7 +15,7 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
 from hierattn.base.threads import in_threads
-from hierattn.inference.evidence import Annealed, Density, anneal
+from hierattn.inference.integration.evidence import Annealed, Density, anneal
 from hierattn.inference.likelihood import Data, Terms, log_likelihood, terms, terms_and_gradient
 from hierattn.numerics.random_numbers import normals
 
@@ -48,19 +48,19 @@ def particles_for(data: Data) -> int:
     return min(PARTICLES, most) if most >= FEWEST else 0
 
 
-@partial(jax.jit, static_argnames=("particles", "softmax"))
-def particles_at(data: Data, q: Any, o: Any, rng_key: Array, particles: int, softmax: bool) -> Particles:
+@partial(jax.jit, static_argnames="particles")
+def particles_at(data: Data, q: Any, o: Any, rng_key: Array, particles: int) -> Particles:
     """One batch of particles."""
     *event, networks = data.latent_shape
     dim = int(np.prod(event))
 
     def density(x: Array) -> Density:
-        found, gradient = terms_and_gradient(data, x.reshape(data.latent_shape), q, o, softmax)
+        found, gradient = terms_and_gradient(data, x.reshape(data.latent_shape), q, o)
         return Density(-jnp.sum(x**2, axis=0) / 2, log_likelihood(data, found, o), -x, gradient.reshape(x.shape))
 
     key_start, key_anneal = jax.random.split(rng_key)
     end: Annealed = anneal(density, normals(key_start, (particles, dim, networks), data.S.dtype), key_anneal)
-    found = jax.vmap(lambda x: terms(data, x.reshape(data.latent_shape), q, softmax))(end.x)
+    found = jax.vmap(lambda x: terms(data, x.reshape(data.latent_shape), q))(end.x)
     return Particles(q, o, jnp.sum(end.x**2, axis=1), found, end.log_evidence)
 
 
@@ -91,9 +91,7 @@ def places_for(q: Float[np.ndarray, " draw"], o: Float[np.ndarray, " draw"], dim
     return np.stack([np.exp(centres), [np.median(o[near]) for near in nearest]], axis=1)
 
 
-def of_limit_law(
-    data: Data, q: Float[np.ndarray, " draw"], o: Float[np.ndarray, " draw"], seed: int, softmax: bool = True
-) -> Integrated | None:
+def of_limit_law(data: Data, q: Float[np.ndarray, " draw"], o: Float[np.ndarray, " draw"], seed: int) -> Integrated | None:
     """At every draw of score_scale and value_scale (in the data's units); None if the networks are too many for it."""
     particles = particles_for(data)
     if not particles:
@@ -102,7 +100,7 @@ def of_limit_law(
     keys = jax.random.split(jax.random.key(seed), (BATCHES, len(places)))
 
     def batch(keys: Array) -> np.ndarray:
-        at = [particles_at(data, *place, key, particles, softmax) for place, key in zip(places, keys, strict=True)]
+        at = [particles_at(data, *place, key, particles) for place, key in zip(places, keys, strict=True)]
         together = jax.tree.map(lambda *x: jnp.stack(x), *at)
         return np.asarray(reweighted(data, together, jnp.asarray(q), jnp.asarray(o)))
 

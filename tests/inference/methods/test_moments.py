@@ -7,15 +7,15 @@ import pytest
 from scipy import stats
 
 from hierattn import Architecture, InputError, Law, Observations, kernels
-from hierattn.inference.methods import from_moments, moment_table
-from hierattn.inference.methods.from_moments import by_moments, closest, ratios, resampled
+from hierattn.inference.fitting import route
 from hierattn.inference.methods.moment_table import Directions, averages, directions, expected_features, features
+from hierattn.inference.methods.moments import Moments, by_moments, closest, ratios, resampled
 from hierattn.inference.problem import pose
 from hierattn.models import finite_head_dim, limit_law, student_t
 from tests.inference.drawn import observe
 from tests.statistics import SIGMAS, mean_agrees, within
 
-RNG = np.random.default_rng(0)
+RNG, FEWER = np.random.default_rng(0), 2**12  # sets of scores
 GENERAL = kernels.from_inputs(RNG.normal(size=(4, 6)))
 LAYERS = {
     "plain": Architecture(heads=2),
@@ -29,11 +29,6 @@ def posed(observations, layer, prior=None):
     return pose(observations, layer, limit_law if layer.head_dim is None else finite_head_dim, prior)
 
 
-@pytest.fixture(autouse=True)
-def fewer_scores(monkeypatch):
-    monkeypatch.setattr(from_moments, "averages", lambda law, q, at, most=2**12: averages(law, q, at, min(most, 2**12)))
-
-
 # expectations
 
 
@@ -43,32 +38,32 @@ def test_expectations_are_those_of_drawn_networks(name):
     layer, n, q = LAYERS[name], 3, np.array([0.8, 1.3])
     law = Law(layer, GENERAL)
     at = Directions(RNG.normal(size=(4, 3)), np.array([-1.0, 0.2, 1.0]))
-    found = averages(law, q, at)
+    found = averages(law, q, at, FEWER)
     expected = expected_features(found, n)[1]
     S = observe(layer.with_scales(q[1], 1.0), GENERAL, 20_000, n).S
     observed = features(S, at)
     assert mean_agrees(observed, expected)
     forgotten = n**2 * found.gg[1, 0, 0]
     assert not mean_agrees(observed[:, 2], forgotten)
-    one_head = averages(Law(layer.replace(heads=1, bias=None), GENERAL), q, at)
+    one_head = averages(Law(layer.replace(heads=1, bias=None), GENERAL), q, at, FEWER)
     assert not mean_agrees(observed[:, 2:], expected_features(one_head, n)[1, 2:])
 
 
 def test_reference_values():
     """THEORY section 11: E[v] and E[v^2] of one head, clip inputs."""
     law = Law(Architecture(), np.eye(4), [[1.0]])
-    found = averages(law, np.ones(1), Directions(np.eye(1), np.zeros(1)))
+    found = averages(law, np.ones(1), Directions(np.eye(1), np.zeros(1)), FEWER)
     assert found.Sigma[0, 0, 0] == pytest.approx(0.3919714436, rel=1e-4)
     assert found.gg[0, 0, 0] == pytest.approx(0.1661028910, rel=3e-4)
     assert found.T[0, 0, 0] == pytest.approx(found.gg[0, 0, 0], rel=1e-12)
-    two = averages(Law(Architecture(heads=2), np.eye(4), [[1.0]]), np.ones(1), Directions(np.eye(1), np.zeros(1)))
+    two = averages(Law(Architecture(heads=2), np.eye(4), [[1.0]]), np.ones(1), Directions(np.eye(1), np.zeros(1)), FEWER)
     variance, half = (x.gg[0, 0, 0] - x.g[0, 0] ** 2 for x in (found, two))
     assert half == pytest.approx(variance / 2, rel=1e-9)
 
 
 def test_directions_are_a_gaussians():
     log_q = np.linspace(-1, 1, 21)
-    Sigma = averages(Law(Architecture(), GENERAL), np.exp(log_q), Directions(np.eye(4), np.zeros(4))).Sigma
+    Sigma = averages(Law(Architecture(), GENERAL), np.exp(log_q), Directions(np.eye(4), np.zeros(4)), FEWER).Sigma
     at = directions(Sigma, log_q, 10)
     slope = at.U.T @ np.gradient(Sigma, log_q, axis=0)[10] @ at.U
     np.testing.assert_allclose(at.U.T @ Sigma[10] @ at.U, np.eye(4), atol=1e-9)
@@ -123,7 +118,7 @@ def test_ratios_are_free_of_value_scale():
 
 
 def estimate(problem, seed=0, draws=250):
-    found = by_moments(problem, seed, 2, draws)
+    found = by_moments(problem, seed, 2, draws, FEWER)
     return found, np.stack([found.draws[name].ravel() for name in ("score_scale", "value_scale")], axis=1)
 
 
@@ -149,7 +144,7 @@ def test_every_draw_is_said_to_be_a_replicate():
     assert "not a posterior" in posterior.reasons[0]["message"]
     assert posterior.draws["score_scale"].shape == posterior.statistics["lp"].shape == (2, 250)
     assert np.all(np.abs(draws.mean(axis=0) - [1.5, 2.0]) < SIGMAS * draws.std(axis=0))
-    again = by_moments(posed(observe(layer.with_scales(1.5, 2.0), GENERAL, 800, 8), layer), 0, 2, 250)
+    again = by_moments(posed(observe(layer.with_scales(1.5, 2.0), GENERAL, 800, 8), layer), 0, 2, 250, FEWER)
     np.testing.assert_array_equal(again.draws["value_scale"], posterior.draws["value_scale"])
     assert not jax.config.jax_enable_x64
 
@@ -193,20 +188,27 @@ def test_score_scale_that_does_not_matter_keeps_its_prior(K):
 def test_estimates_at_the_ends_are_told():
     layer = Architecture()
     problem = posed(observe(layer.with_scales(0.01, 1.0), np.eye(4), 30, 2, [0]), layer)
-    codes = {reason["code"] for reason in by_moments(problem, 0, 1, 200).reasons}
+    codes = {reason["code"] for reason in by_moments(problem, 0, 1, 200, FEWER).reasons}
     assert {"bootstrap", "at_an_end"} <= codes
 
 
 def test_refusals():
-    y = RNG.normal(size=(5, 2, 3))
+    """In words, and none of them of the layers above."""
+    y, method = RNG.normal(size=(5, 2, 3)), Moments()
     each = Observations(y, np.broadcast_to(np.eye(2), (5, 2, 2)), heads=1)
-    with pytest.raises(InputError, match="kernel: expected one for all networks"):
-        by_moments(posed(each, Architecture()), 0)
-    with pytest.raises(InputError, match="networks: expected at least 2"):
-        by_moments(posed(Observations(y[:1], np.eye(2), heads=1), Architecture()), 0)
-    with pytest.raises(InputError, match="model: expected one of limit_law, finite_head_dim"):
-        by_moments(pose(Observations(y, np.eye(2), heads=1), Architecture(), student_t, None), 0)
     shared = Architecture(heads=2, head_dim=4, key_value_heads=1)
-    with pytest.raises(InputError, match="layer: expected at finite head_dim, heads that share nothing"):
-        by_moments(posed(Observations(y, np.eye(2), heads=2), shared), 0)
-    assert moment_table.MOST_POINTS > 2**12
+    linear = Architecture(scaling="linear")
+    student = pose(Observations(y, np.eye(2), heads=1), Architecture(), student_t, None)
+    refused = {
+        "needs one kernel for all networks": posed(each, Architecture()),
+        "needs at least 2 networks": posed(Observations(y[:1], np.eye(2), heads=1), Architecture()),
+        "fits limit_law and finite_head_dim, not the model student_t": student,
+        "at finite head_dim fits only heads that share nothing": posed(Observations(y, np.eye(2), heads=2), shared),
+        "knows no scaling 'linear' at infinite head_dim": posed(Observations(y, np.eye(2), heads=1), linear),
+    }
+    for words, problem in refused.items():
+        assert method.refuses(problem).startswith(words)
+        with pytest.raises(InputError, match=f"method: expected one that can fit this problem, got moments, which {words}"):
+            route(problem, "moments", seed=0, chains=2)
+    for layer in LAYERS.values():
+        assert method.refuses(posed(observe(layer, GENERAL, 5, 3), layer)) is None

@@ -6,19 +6,18 @@ what that leaves over is the error. Without such variables every draw is compute
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+from numpyro import handlers
 from numpyro.distributions import biject_to
-from numpyro.handlers import seed as seeded
-from numpyro.handlers import substitute, trace
 
-from hierattn.inference.evidence import Density, anneal
-from hierattn.inference.integrated import Integrated
-from hierattn.inference.methods.nuts import arguments, sites
+from hierattn.inference.calling import arguments, sites
+from hierattn.inference.integration.evidence import Density, anneal
+from hierattn.inference.integration.integrated import Integrated
 from hierattn.inference.problem import Problem
 
 PARTICLES, PLACES, FEWEST_PLACES = 64, 24, 6
@@ -63,7 +62,7 @@ def plane(draws: dict[str, np.ndarray], chosen: np.ndarray, values: Float[np.nda
 
 
 def _traced(problem: Problem, kwargs: dict[str, Any], values: dict[str, Array]) -> dict[str, Any]:
-    return trace(substitute(seeded(problem.model.model, 0), values)).get_trace(**kwargs)
+    return handlers.trace(handlers.substitute(handlers.seed(problem.model.model, 0), values)).get_trace(**kwargs)
 
 
 def _likelihood(problem: Problem, kwargs: dict[str, Any], values: dict[str, Array]) -> Float[Array, " network"]:
@@ -75,54 +74,68 @@ def _likelihood(problem: Problem, kwargs: dict[str, Any], values: dict[str, Arra
 
 def _shapes(problem: Problem, kwargs: dict[str, Any], latents: list[str]) -> dict[str, tuple[int, ...]]:
     """Unconstrained shape of each latent variable of a network."""
-    found = trace(seeded(problem.model.model, 0)).get_trace(**kwargs)
+    found = handlers.trace(handlers.seed(problem.model.model, 0)).get_trace(**kwargs)
     transforms = {name: biject_to(found[name]["fn"].support) for name in latents}
     return {name: transforms[name].inverse_shape(found[name]["fn"].event_shape) for name in latents}
+
+
+class Unconstrained(NamedTuple):
+    """Latent variables of the networks as vectors x (dim, network): their priors, transforms and unconstrained shapes."""
+
+    networks: int
+    shapes: dict[str, tuple[int, ...]]
+    priors: dict[str, Any]
+    transforms: dict[str, Any]
+
+    def split(self, x: Float[Array, "dim network"]) -> dict[str, Array]:
+        """By variable, networks first, not yet transformed."""
+        parts = jnp.split(x, np.cumsum([int(np.prod(shape)) for shape in self.shapes.values()])[:-1])
+        named = zip(self.shapes.items(), parts, strict=True)
+        return {name: part.T.reshape(self.networks, *shape) for (name, shape), part in named}
+
+    def values(self, x: Array) -> dict[str, Array]:
+        """As the model knows them."""
+        return {name: self.transforms[name](value) for name, value in self.split(x).items()}
+
+    def log_prior(self, x: Array) -> Float[Array, " network"]:
+        """Log density of x."""
+        total = jnp.zeros(self.networks)
+        for name, value in self.split(x).items():
+            y = self.transforms[name](value)
+            volume = self.transforms[name].log_abs_det_jacobian(value, y)
+            total += self.priors[name].log_prob(y) + jnp.sum(volume.reshape(self.networks, -1), axis=1)
+        return total
+
+    def draw(self, rng_key: Array) -> Float[Array, "dim network"]:
+        """X from its prior."""
+        parts = []
+        for name, key in zip(self.shapes, jax.random.split(rng_key, len(self.shapes)), strict=True):
+            y = self.priors[name].sample(key, () if self.priors[name].batch_shape else (self.networks,))
+            parts.append(self.transforms[name].inv(y).reshape(self.networks, -1).T)
+        return jnp.concatenate(parts)
 
 
 def _evidence(
     problem: Problem, kwargs: dict[str, Any], parameters: dict[str, Array], shapes: dict[str, tuple[int, ...]], rng_key: Array
 ) -> Float[Array, " network"]:
     """Log integrated likelihood of every network for given parameters, by one batch of particles."""
-    networks = problem.observations.networks
-    sizes = np.cumsum([int(np.prod(shape)) for shape in shapes.values()])
     found = _traced(problem, kwargs, parameters)
     priors = {name: found[name]["fn"] for name in shapes}
-    transforms: dict[str, Any] = {name: biject_to(priors[name].support) for name in shapes}
-
-    def split(x: Float[Array, "dim network"]) -> dict[str, Array]:
-        parts = jnp.split(x, sizes[:-1])
-        return {name: part.T.reshape(networks, *shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}
-
-    def constrained(x: Array) -> dict[str, Array]:
-        return {name: transforms[name](value) for name, value in split(x).items()}
-
-    def log_prior(x: Array) -> Array:
-        total = jnp.zeros(networks)
-        for name, value in split(x).items():
-            y = transforms[name](value)
-            volume = transforms[name].log_abs_det_jacobian(value, y)
-            total += priors[name].log_prob(y) + jnp.sum(volume.reshape(networks, -1), axis=1)
-        return total
+    transforms = {name: biject_to(priors[name].support) for name in shapes}
+    latent = Unconstrained(problem.observations.networks, shapes, priors, transforms)
 
     def likelihood(x: Array) -> Array:
-        return _likelihood(problem, kwargs, parameters | constrained(x))
-
-    def with_gradient(function: Callable[[Array], Array], x: Array) -> tuple[Array, Array]:
-        value, back = jax.vjp(function, x)
-        return value, back(jnp.ones_like(value))[0]
+        return _likelihood(problem, kwargs, parameters | latent.values(x))
 
     def density(x: Array) -> Density:
-        (prior, prior_gradient), (value, gradient) = with_gradient(log_prior, x), with_gradient(likelihood, x)
+        (prior, prior_gradient), (value, gradient) = _with_gradient(latent.log_prior, x), _with_gradient(likelihood, x)
         return Density(prior, value, prior_gradient, gradient)
 
-    def draw(key: Array) -> Array:
-        parts = []
-        for name, key_part in zip(shapes, jax.random.split(key, len(shapes)), strict=True):
-            y = priors[name].sample(key_part, () if priors[name].batch_shape else (networks,))
-            parts.append(transforms[name].inv(y).reshape(networks, -1).T)
-        return jnp.concatenate(parts)
-
     key_start, key_anneal = jax.random.split(rng_key)
-    end = anneal(density, jax.vmap(draw)(jax.random.split(key_start, PARTICLES)), key_anneal)
+    end = anneal(density, jax.vmap(latent.draw)(jax.random.split(key_start, PARTICLES)), key_anneal)
     return jnp.where(end.beta == 1, end.log_evidence, jnp.nan)
+
+
+def _with_gradient(function: Callable[[Array], Array], x: Array) -> tuple[Array, Array]:
+    value, back = jax.vjp(function, x)
+    return value, back(jnp.ones_like(value))[0]

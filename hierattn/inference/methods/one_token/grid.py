@@ -14,9 +14,10 @@ import numpy as np
 from jaxtyping import Float
 
 from hierattn.base.errors import unusable
-from hierattn.inference.methods import ambiguity, priors
-from hierattn.inference.methods.surface import Squares, Surface, log_likelihoods, squares, surface
-from hierattn.inference.methods.variances import Table, table
+from hierattn.inference.methods import priors
+from hierattn.inference.methods.one_token import ambiguity
+from hierattn.inference.methods.one_token.surface import Squares, Surface, log_likelihoods, squares, surface
+from hierattn.inference.methods.one_token.variances import Table, table
 from hierattn.inference.problem import Posterior, Problem
 
 MODELS = ("limit_law", "finite_head_dim")

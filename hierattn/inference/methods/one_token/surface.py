@@ -13,7 +13,7 @@ from jaxtyping import Float
 from scipy.interpolate import CubicSpline, RectBivariateSpline
 from scipy.sparse import csr_array
 
-from hierattn.inference.methods.variances import Table
+from hierattn.inference.methods.one_token.variances import Table
 
 STEP = 0.025  # of the lattice in log t, for up to COORDINATES; it falls as n^{-1/2} for more
 COORDINATES = 64

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from hierattn.inference.methods.surface import Squares, Surface, expected_squares, surface
-from hierattn.inference.methods.variances import Table
+from hierattn.inference.methods.one_token.surface import Squares, Surface, expected_squares, surface
+from hierattn.inference.methods.one_token.variances import Table
 
 LEAST_MASS = 0.01  # of a mode worth a word
 SHALLOW = 0.98  # a valley that reaches this share of the lower peak separates nothing

@@ -9,8 +9,9 @@ import pytest
 from scipy import integrate, special, stats
 
 from hierattn import Architecture, InputError, Law, Observations, kernels
-from hierattn.inference.methods import ambiguity, grid, priors, surface
-from hierattn.inference.methods.variances import table
+from hierattn.inference.methods import priors
+from hierattn.inference.methods.one_token import ambiguity, grid, surface
+from hierattn.inference.methods.one_token.variances import table
 from hierattn.inference.problem import Problem, pose
 from hierattn.models import finite_head_dim, infinite_heads, limit_law
 from tests.inference.drawn import observe

@@ -1,0 +1,1 @@
+"""Likelihoods of networks with their latent variables integrated out, which leaving a network out needs."""

@@ -1,0 +1,87 @@
+"""What a fitting method is: whether it can fit a problem, whether it should, how it samples, and what it knows of likelihoods.
+
+A method is a small frozen object whose fields are its settings: `Networkwise(most_draws=50_000)`. To add one: a file here with
+a subclass of `Method`, and a line in `registry`.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+from hierattn.inference.checkpoints import Checkpoint
+from hierattn.inference.integration.integrated import Integrated
+from hierattn.inference.problem import Posterior, Problem
+
+
+@dataclass(frozen=True)
+class Run:
+    """How a method is run, whichever it is.
+
+    seed, chains  of its random numbers; how many chains, or groups of independent draws
+    width         of the networks, for models that need it
+    checkpoint    where chunks of a long run are kept
+    advance       called with the number of draws of each chain just done
+    """
+
+    seed: int = 0
+    chains: int = 4
+    width: int | None = None
+    checkpoint: Checkpoint | None = None
+    advance: Callable[[int], Any] = lambda done: None
+
+
+@dataclass(frozen=True)
+class Method(ABC):
+    """A way to a posterior.
+
+    name     what users call it
+    sampled  are draws those of chains, whose convergence must be judged?
+    """
+
+    name: ClassVar[str]
+    sampled: ClassVar[bool] = False
+
+    @abstractmethod
+    def refuses(self, problem: Problem) -> str | None:
+        """Why it cannot fit this problem, in words; None if it can."""
+
+    def prefers(self, problem: Problem) -> str | None:
+        """Why `auto` should take it, where it refuses nothing; None if others should be asked."""
+        return None
+
+    @property
+    def most_steps(self) -> int:
+        """Draws of each chain that a run takes at most, warm-up included: what `advance` will count to."""
+        return 1
+
+    @abstractmethod
+    def sample(self, problem: Problem, run: Run) -> Posterior:
+        """The posterior, in float64."""
+
+    def log_likelihood(self, problem: Problem, found: Posterior, run: Run) -> Integrated | str:
+        """Log likelihood of every network at every draw, its scores integrated out; or why there is none."""
+        return f"the method {self.name} has no likelihood"
+
+    def advice(self, problem: Problem, code: str) -> str:
+        """What to do about a reason (its code) for which chains cannot be trusted."""
+        return "use another method"
+
+    def settings(self) -> dict[str, Any]:
+        """What a resumed run must have in common with the one that was killed."""
+        return {"method": self.name} | {f"{self.name}: {name}": value for name, value in asdict(self).items()}
+
+
+def of_law(problem: Problem, *models: str) -> str | None:
+    """Why a problem is not that of a law with a known kernel, without rotary embeddings and scaled as usual."""
+    if problem.name not in models:
+        return f"fits {' and '.join(models)}, not the model {problem.name}"
+    if problem.observations.kernel is None:
+        return "needs a kernel"
+    if problem.layer.rotary is not None:
+        return "knows no rotary embeddings"
+    if problem.layer.scaling != "sqrt":
+        return f"knows no scaling {problem.layer.scaling!r}"
+    if problem.name == "limit_law" and problem.layer.head_dim is not None:
+        return "takes head_dim as infinite for the model limit_law"
+    return None

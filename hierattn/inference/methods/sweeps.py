@@ -1,0 +1,199 @@
+"""One sweep over the limit law's posterior: moves of all scores and of both scales that leave it as it is.
+
+Given the parameters the networks are independent. A sweep moves all their scores at once by Hamiltonian Monte Carlo, each
+network with a step size of its own, and then the two parameters, which cost next to nothing:
+
+    centred       given the scores p: score_scale and value_scale separate, 1 / scale^2 is a Gamma times the prior
+    along orbits  p -> p (q'/q)^a while score_scale q -> q', value_scale following tr(Sigma^{-1} S); a = 1 keeps the standard
+                  normals E, smaller a lies between that and keeping the scores
+
+Every move leaves the posterior as it is. Interwoven, they mix where each alone would be slow (Yu and Meng 2011). The integrator
+turns (E, momentum) exactly under the Gaussian prior and kicks with the likelihood's gradient.
+"""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from hierattn.inference.likelihood import Data, Terms, covariance, log_likelihood, terms, terms_and_gradient
+
+ORBITS = (1.0, 0.6, 0.3)  # powers a
+TARGET, TARGET_ORBIT = 0.9, 0.35  # acceptance rates that step sizes are tuned to; at 0.8 five times more trajectories diverge
+LARGEST_STEP, LARGEST_KICK = 1.2, 2.0
+DIVERGED = 1000.0  # error of the energy
+SIGMA_EVERY = 10  # sweeps between records of Sigma
+RECORDS = 5  # of Sigma in a chunk
+
+
+class State(NamedTuple):
+    """Where a chain is: scores as standard normals, log parameters, log step sizes of networks and orbits, sweeps done."""
+
+    E: Float[Array, "H r_q r network"]
+    log_q: Float[Array, ""]
+    log_o: Float[Array, ""]
+    log_step: Float[Array, " network"]
+    log_orbit_step: Float[Array, " orbit"]
+    sweep: Any
+
+
+class Draws(NamedTuple):
+    """What is kept of sweeps, (chain, sweep); Sigma (chain, record, t, t, network) of some, once in SIGMA_EVERY at most."""
+
+    log_q: Any
+    log_o: Any
+    log_density: Any
+    acceptance: Any
+    diverged: Any
+    Sigma: Any
+
+
+class Prior(NamedTuple):
+    """Priors of the two scales, as distributions; value_scale is counted in units of `unit`."""
+
+    score_scale: Any
+    value_scale: Any
+    unit: Any
+
+    def of_log(self, log_q: Any, log_o: Any) -> Any:
+        """Log density of the logarithms; distributions inside jit do not look at their support themselves."""
+        q, o = jnp.exp(log_q), jnp.exp(log_o) * self.unit
+        inside = self.score_scale.support(q) & self.value_scale.support(o)
+        return jnp.where(inside, self.score_scale.log_prob(q) + self.value_scale.log_prob(o) + log_q + log_o, -jnp.inf)
+
+
+def bounded(kick: Float[Array, "H r_q r network"]) -> Float[Array, "H r_q r network"]:
+    """A kick of at most LARGEST_KICK typical momenta, so that trajectories pass walls and are not flung off them.
+
+    Where Sigma is nearly singular gradients have no end. Any force will do: the energies compared are the true ones.
+    """
+    dim = kick[..., 0].size
+    longest = LARGEST_KICK * dim**0.5
+    kick = jnp.where(jnp.isfinite(kick), kick, 0)
+    return kick * jnp.minimum(1, longest / jnp.maximum(jnp.sqrt(jnp.sum(kick**2, axis=(0, 1, 2))), 1e-300))
+
+
+def move_scores(
+    data: Data, state: State, momentum: Array, uniforms: Float[Array, "2 network"], leaps: Any
+) -> tuple[State, Terms, Float[Array, " network"], Float[Array, " network"]]:
+    """One trajectory of every network; also terms, acceptance probabilities, and whether the energy went astray."""
+    q, o = jnp.exp(state.log_q), jnp.exp(state.log_o)
+    step = jnp.minimum(jnp.exp(state.log_step) * (0.7 + 0.4 * uniforms[0]), LARGEST_STEP)
+    cosine, sine = jax.lax.optimization_barrier((jnp.cos(step), jnp.sin(step)))  # once, not for every number at every leap
+
+    def leap(i: Any, moving: tuple) -> tuple:
+        """A kick (half of one at both ends), and a turn unless this is the end."""
+        E, momentum, first, _ = moving
+        found, gradient = terms_and_gradient(data, E, q, o)
+        momentum = momentum + jnp.where((i == 0) | (i == leaps), 0.5, 1.0) * bounded(step * gradient)
+        c, s = jnp.where(i == leaps, 1.0, cosine), jnp.where(i == leaps, 0.0, sine)
+        E, momentum = E * c + momentum * s, momentum * c - E * s
+        return E, momentum, jax.tree.map(lambda new, old: jnp.where(i == 0, new, old), found, first), found
+
+    def energy(E: Array, momentum: Array, found: Terms) -> Array:
+        return jnp.sum(E**2 + momentum**2, axis=(0, 1, 2)) / 2 - log_likelihood(data, found, o)
+
+    nothing = Terms(*2 * (jnp.zeros_like(step),))
+    E, turned, first, last = jax.lax.fori_loop(0, leaps + 1, leap, (state.E, momentum, nothing, nothing))
+    error = energy(E, turned, last) - energy(state.E, momentum, first)
+    error = jnp.where(jnp.isnan(error), jnp.inf, error)
+    probability = jnp.exp(-jnp.maximum(error, 0))
+    accepted = uniforms[1] < probability
+    found = jax.tree.map(lambda new, old: jnp.where(accepted, new, old), last, first)
+    return state._replace(E=jnp.where(accepted, E, state.E)), found, probability, error > DIVERGED
+
+
+def move_centred(data: Data, prior: Prior, state: State, found: Terms, z: Array, log_uniforms: Array) -> State:
+    """Parameters given the scores p, one after the other."""
+    t, _, networks = data.S.shape
+    squares = jnp.sum(state.E**2) * jnp.exp(2 * state.log_q)
+    trace = jnp.sum(found.trace)
+    log_q = _scale(state.log_q, state.E.size, squares, z[0], log_uniforms[0], lambda x: prior.of_log(x, state.log_o))
+    log_o = _scale(state.log_o, networks * data.n * t, trace, z[1], log_uniforms[1], lambda x: prior.of_log(log_q, x))
+    return state._replace(E=state.E * jnp.exp(state.log_q - log_q), log_q=log_q, log_o=log_o)
+
+
+def _scale(log_scale: Any, number: Any, squares: Any, normal: Any, log_uniform: Any, log_prior: Any) -> Any:
+    """Log of the scale of `number` Gaussians with this sum of squares: g = squares / (2 scale^2) is Gamma times the prior.
+
+    Proposed by Wilson and Hilferty's cube of a normal, which is almost that, and accepted as Metropolis and Hastings would.
+    """
+    d = number / 2 - 1 / 3
+    c = 1 / jnp.sqrt(9 * d)
+
+    def log_ratio(log_g: Any, z: Any) -> Any:
+        return number / 2 * log_g - jnp.exp(log_g) + z**2 / 2 - jnp.log(1 + c * z)
+
+    log_g = jnp.log(squares / 2) - 2 * log_scale
+    proposed = jnp.log(d) + 3 * jnp.log(jnp.maximum(1 + c * normal, 1e-3))
+    new = (jnp.log(squares / 2) - proposed) / 2
+    gain = log_ratio(proposed, normal) - log_ratio(log_g, (jnp.exp((log_g - jnp.log(d)) / 3) - 1) / c)
+    return jnp.where(log_uniform < gain + log_prior(new) - log_prior(log_scale), new, log_scale)
+
+
+def move_along_orbit(
+    data: Data, prior: Prior, state: State, found: Terms, orbit: Any, normal: Array, log_uniform: Array
+) -> tuple[State, Terms, Float[Array, ""]]:
+    """score_scale with the scores p following as its a-th power, and value_scale with them; also the acceptance probability."""
+    t, _, networks = data.S.shape
+    a = jnp.asarray(ORBITS)[orbit]
+    move = jnp.exp(state.log_orbit_step[orbit]) * normal
+    moved = state._replace(E=state.E * jnp.exp((a - 1) * move), log_q=state.log_q + move)
+    new = terms(data, moved.E, jnp.exp(moved.log_q))
+    moved = moved._replace(log_o=state.log_o + jnp.log(jnp.sum(new.trace) / jnp.sum(found.trace)) / 2)
+
+    def log_density(state: State, found: Terms) -> Array:
+        likelihood = -data.n / 2 * jnp.sum(found.logdet) - networks * data.n * t * state.log_o
+        return likelihood - jnp.sum(state.E**2) / 2 + prior.of_log(state.log_q, state.log_o)
+
+    gain = log_density(moved, new) - log_density(state, found) + (a - 1) * state.E.size * move
+    gain = jnp.where(jnp.isnan(gain), -jnp.inf, gain)
+    after = jax.tree.map(lambda new, old: jnp.where(log_uniform < gain, new, old), (moved, new), (state, found))
+    return *after, jnp.exp(jnp.minimum(gain, 0))
+
+
+def sweep(data: Data, prior: Prior, state: State, rng_key: Array, leaps: Any, adapting: Any) -> tuple[State, tuple]:
+    """One sweep over scores and parameters. While adapting, step sizes follow the acceptance."""
+    key_normal, key_uniform = jax.random.split(jax.random.fold_in(rng_key, state.sweep))
+    networks, extra = state.E.shape[-1], 2 + len(ORBITS)
+    z = jax.random.normal(key_normal, (state.E.size + extra,))
+    momentum, z = z[extra:].reshape(state.E.shape), z[:extra]
+    uniforms = jax.random.uniform(key_uniform, (2 * networks + extra,))
+    log_uniforms, uniforms = jnp.log(uniforms[:extra]), uniforms[extra:].reshape(2, networks)
+    gain = jnp.where(adapting, 2 / (state.sweep + 10.0) ** 0.6, 0)
+    state, found, probability, diverged = move_scores(data, state, momentum, uniforms, leaps)
+    state = state._replace(log_step=state.log_step + gain * (probability - TARGET))
+    state = move_centred(data, prior, state, found, z[:2], log_uniforms[:2])
+
+    def follow(i: Any, state_and_terms: tuple) -> tuple:
+        state, found = state_and_terms
+        state, found, accepted = move_along_orbit(data, prior, state, found, i, z[2 + i], log_uniforms[2 + i])
+        steps = state.log_orbit_step.at[i].add(gain * (accepted - TARGET_ORBIT))
+        return state._replace(log_orbit_step=steps), found
+
+    state, found = jax.lax.fori_loop(0, len(ORBITS), follow, (state, found))
+    likelihood = jnp.sum(log_likelihood(data, found, jnp.exp(state.log_o)))
+    density = likelihood - jnp.sum(state.E**2) / 2 + prior.of_log(state.log_q, state.log_o)
+    kept = state.log_q, state.log_o, density, probability.mean(), diverged.sum()
+    return state._replace(sweep=state.sweep + 1), kept
+
+
+@partial(jax.jit, static_argnames="records")
+def chunk(
+    data: Data, prior: Prior, states: State, rng_keys: Array, leaps: Any, adapting: Any, records: int
+) -> tuple[State, Draws]:
+    """`records` times SIGMA_EVERY sweeps of some chains (first axis)."""
+
+    def one_chain(state: State, rng_key: Array) -> tuple[State, Draws]:
+        def one_record(state: State, _: None) -> tuple[State, tuple]:
+            one_sweep = lambda state, _: sweep(data, prior, state, rng_key, leaps, adapting)  # noqa: E731
+            state, kept = jax.lax.scan(one_sweep, state, length=SIGMA_EVERY)
+            Sigma = covariance(data, state.E, jnp.exp(state.log_q))
+            return state, (kept, jnp.exp(2 * state.log_o) * Sigma)
+
+        state, (kept, Sigma) = jax.lax.scan(one_record, state, length=records)
+        return state, Draws._make([*(x.reshape(-1) for x in kept), Sigma])
+
+    return jax.vmap(one_chain)(states, rng_keys)

@@ -1,0 +1,191 @@
+"""Sampling network by network is exact: moves leave the joint law as it is."""
+
+from dataclasses import replace
+from functools import lru_cache, partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+
+from hierattn import Architecture, kernels
+from hierattn.inference.likelihood import ARRAYS, Data, covariance, prepare, terms
+from hierattn.inference.methods import sweeps
+from hierattn.inference.methods.networkwise import Networkwise
+from hierattn.inference.methods.protocol import Run
+from tests.inference.drawn import outputs
+from tests.inference.mutants import mutant
+from tests.statistics import mean_agrees
+
+pytestmark = pytest.mark.usefixtures("float64")
+M, S, H, N = 3, 3, 2, 4
+REPLICATES, MOVES = 3000, 4
+LAYER, K = Architecture(heads=H), kernels.equicorrelated(S, 0.3)
+PRIOR = sweeps.Prior(dist.Uniform(0.5, 2.5), dist.LogNormal(0.3, 0.4), 1.7)
+EMPTY = np.zeros((M, S, S))
+OWN_S = Data(**dict.fromkeys(ARRAYS) | {"S": 0}, scores=LAYER.scores)  # what vmap maps: every replicate has data of its own
+
+
+@partial(jax.jit, static_argnums=0)
+def of_all(function, data, *batches):
+    """A function of each replicate's data (its S is its own) and of more."""
+    return jax.vmap(function, in_axes=(OWN_S, *(0 for _ in batches)))(data, *batches)
+
+
+def all_terms(data, state):
+    return terms(data, state.E, jnp.exp(state.log_q))
+
+
+def squares(data, E, log_q, log_o, y):
+    """Sums of y y' for y of the law, from standard normals."""
+    Sigma = jnp.exp(2 * log_o) * jnp.moveaxis(covariance(data, E, jnp.exp(log_q)), -1, 0)
+    y = jnp.linalg.cholesky(Sigma) @ y
+    return jnp.moveaxis(y @ y.mT, 0, -1)
+
+
+@pytest.fixture(scope="module")
+def joint():
+    """Draws from the joint law of parameters, scores and data: the data, states, and terms of the likelihood."""
+    with jax.enable_x64(True):
+        data, keys = prepare(EMPTY, N, LAYER, K), jax.random.split(jax.random.key(0), 4)
+        log_q = jnp.log(PRIOR.score_scale.sample(keys[0], (REPLICATES,)))
+        log_o = jnp.log(PRIOR.value_scale.sample(keys[1], (REPLICATES,)) / PRIOR.unit)
+        E = jax.random.normal(keys[2], (REPLICATES, *data.latent_shape))
+        y = jax.random.normal(keys[3], (REPLICATES, M, S, N))
+        data = replace(data, S=jnp.zeros((REPLICATES, *data.S.shape)))
+        data = replace(data, S=of_all(squares, data, E, log_q, log_o, y))
+        steps, orbits = jnp.full((REPLICATES, M), jnp.log(0.3)), jnp.full((REPLICATES, 3), jnp.log(0.3))
+        state = sweeps.State(E, log_q, log_o, steps, orbits, jnp.zeros(REPLICATES, int))
+        return data, state, of_all(all_terms, data, state)
+
+
+@lru_cache
+def compiled(move):
+    """MOVES of a move(data, prior, state, terms, key, normals, uniforms, *more), for all replicates."""
+
+    def several(data, prior, state, found, key, normals, uniforms, *more):
+        def once(i, now):
+            return move(data, prior, *now, key, normals[i], uniforms[i], *more)
+
+        return jax.lax.fori_loop(0, MOVES, once, (state, found))
+
+    @jax.jit
+    def all_moves(data, prior, state, found, keys, normals, uniforms, more):
+        each = jax.vmap(several, in_axes=(OWN_S, None, 0, 0, 0, 0, 0, *(None for _ in more)))
+        return each(data, prior, state, found, keys, normals, uniforms, *more)
+
+    return all_moves
+
+
+def in_law(joint, move, *more):
+    """Do functions of state and data have the same means after MOVES as before?
+
+    Differences within a replicate are tested, so that little is seen: 0.09 standard deviations of a function if moves were
+    independent draws, and less otherwise.
+    """
+    data, state, found = joint
+    rng, keys = np.random.default_rng(1), jax.random.split(jax.random.key(1), REPLICATES)
+    normals, uniforms = rng.normal(size=(REPLICATES, MOVES, state.E[0].size)), rng.random((REPLICATES, MOVES, 2 * M))
+    after = compiled(move)(data, PRIOR, state, found, keys, normals, uniforms, more)
+    assert not np.allclose(after[0].log_q, state.log_q) or not np.allclose(after[0].E, state.E)
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-6), after[1], of_all(all_terms, data, after[0]))
+    return mean_agrees(functions(data, *after) - functions(data, state, found), 0.0)
+
+
+def functions(data, state, found):
+    """Of each replicate (first axis): moments of the parameters, also with the data's, and with the scores."""
+    q, o, size = np.asarray(state.log_q), np.asarray(state.log_o), np.log(np.asarray(data.S).sum(axis=(1, 2, 3)))
+    trace = np.asarray(found.trace).sum(axis=1) * np.exp(-2 * o)
+    E, logdet = np.sum(np.asarray(state.E) ** 2, axis=(1, 2, 3, 4)), np.asarray(found.logdet).sum(axis=1)
+    inside = np.asarray(PRIOR.score_scale.support(np.exp(q)), float)
+    return np.stack([q, q**2, o, o**2, q * o, q * size, o * size, trace, E, q * E, logdet, inside], axis=1)
+
+
+def scores(module):
+    def move(data, prior, state, found, key, normals, uniforms):
+        return module.move_scores(data, state, normals.reshape(state.E.shape), uniforms.reshape(2, M), 4)[:2]
+
+    return move
+
+
+def centred(module):
+    def move(data, prior, state, found, key, normals, uniforms):
+        return module.move_centred(data, module.Prior(*prior), state, found, normals[:2], jnp.log(uniforms[:2])), found
+
+    return move
+
+
+def orbit(module):
+    def move(data, prior, state, found, key, normals, uniforms, which):
+        random = normals[0], jnp.log(uniforms[0])
+        return module.move_along_orbit(data, module.Prior(*prior), state, found, which, *random)[:2]
+
+    return move
+
+
+def sweep(data, prior, state, found, key, normals, uniforms):
+    state, _ = sweeps.sweep(data, prior, state, key, 4, False)
+    return state, all_terms(data, state)
+
+
+def test_moves_of_the_scores_leave_the_joint_law_as_it_is(joint):
+    assert in_law(joint, scores(sweeps))
+
+
+def test_centred_moves_leave_the_joint_law_as_it_is(joint):
+    assert in_law(joint, centred(sweeps))
+
+
+def test_moves_along_every_orbit_leave_the_joint_law_as_it_is(joint):
+    move = orbit(sweeps)
+    assert all(in_law(joint, move, jnp.asarray(which)) for which in range(len(sweeps.ORBITS)))
+
+
+def test_sweeps_leave_the_joint_law_as_it_is(joint):
+    assert in_law(joint, sweep)
+
+
+MUTANTS = [
+    (orbit, " + (a - 1) * state.E.size * move\n", "\n"),
+    (orbit, "- networks * data.n * t * state.log_o", "- networks * data.n * state.log_o"),
+    (centred, "gain + log_prior(new) - log_prior(log_scale)", "gain"),
+    (centred, "+ z**2 / 2 - jnp.log(1 + c * z)", "+ z**2 / 2 + jnp.log(1 + c * z)"),
+    (centred, "networks * data.n * t, trace", "networks * data.n, trace"),
+    (centred, "inside = self.score_scale.support(q) & self.value_scale.support(o)", "inside = True"),
+    (scores, "(i == 0) | (i == leaps), 0.5, 1.0)", "(i == 0), 0.5, 1.0)"),
+]
+
+
+@pytest.mark.parametrize(("move", "right", "wrong"), MUTANTS, ids=[f"{m[0].__name__}: {m[1].strip()}" for m in MUTANTS])
+def test_a_wrong_move_is_seen(joint, move, right, wrong):
+    more = (jnp.asarray(1),) if move is orbit else ()
+    assert not in_law(joint, move(mutant(sweeps, right, wrong)), *more)
+
+
+def test_kicks_are_bounded_and_nothing_else():
+    """Along the kick, network by network; where a gradient is no number there is none."""
+    kick = np.random.default_rng(0).normal(size=(2, 3, 2, 4)) * np.array([0.1, 1.0, 1e6, 1.0])
+    kick[0, 0, 0, 3] = np.nan
+    found, longest = np.asarray(sweeps.bounded(jnp.asarray(kick))), sweeps.LARGEST_KICK * np.sqrt(12)
+    np.testing.assert_array_equal(found[..., :2], kick[..., :2])
+    assert np.linalg.norm(found[..., 2]) == pytest.approx(longest)
+    np.testing.assert_allclose(found[..., 2] / longest, kick[..., 2] / np.linalg.norm(kick[..., 2]))
+    np.testing.assert_array_equal(found[..., 3], np.nan_to_num(kick[..., 3]))
+
+
+def test_trajectories_pass_walls_of_singular_covariances(monkeypatch):
+    """One head and two tokens: Sigma is singular where both look alike. Unbounded kicks diverge more than a verdict allows."""
+    layer = Architecture(heads=1)
+    y = outputs(layer, np.eye(2), 20, 8)
+    data, prior = prepare(y @ y.swapaxes(1, 2), 8, layer, np.eye(2)), sweeps.Prior(*2 * [dist.LogNormal(0.0, 0.5)], 1.0)
+
+    def diverged():
+        sweeps.chunk.clear_cache()
+        drawn = Networkwise().sample_until(data, prior, Run(0, 2), lambda draws: draws.log_q.shape[1] >= 1000)
+        return float(np.mean(drawn.diverged)) / 20
+
+    assert diverged() < 1e-3
+    monkeypatch.setattr(sweeps, "LARGEST_KICK", 1e9)
+    assert diverged() > 1e-3
+    sweeps.chunk.clear_cache()
