@@ -6,6 +6,7 @@ What a consumer says of Sigma, in samples or in moments, is held against network
 (tests/explicit.py), or at infinite head_dim against dense Gaussian scores.
 """
 
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,11 +16,26 @@ from unittest import mock
 
 import jax
 import numpy as np
+import xarray as xr
+from numpyro.handlers import seed, substitute, trace
 
 import hierattn as ha
 from hierattn import Architecture, FiniteWidth, Law, RandomInputs, kernels
+from hierattn.command_line.capture import write
+from hierattn.diagnostics.subject import law_at
+from hierattn.frameworks.description import _side_by_side as side_by_side
+from hierattn.inference.calling import arguments, lookup
+from hierattn.inference.fitting import check_density, check_scales
+from hierattn.inference.likelihood import covariance
+from hierattn.inference.methods.moment_table import Directions, averages
+from hierattn.inference.methods.one_token.variances import table as table_of
+from hierattn.inference.methods.registry import method_of
+from hierattn.inference.problem import pose
+from hierattn.inference.tree import constants
 from hierattn.layer.scores import SCORE_FUNCTIONS
 from hierattn.numerics import rqmc
+from hierattn.observed import fits
+from hierattn.observed.described import law_of
 from tests import explicit
 from tests.statistics import SIGMAS, same_means
 
@@ -69,9 +85,25 @@ class Row:
         return self.seen[layer]
 
     @property
+    def kernel(self) -> np.ndarray:
+        """One, or one for each network: the same for all, so that explicit networks are those of one."""
+        return np.broadcast_to(K, (NETWORKS, *K.shape)) if self.each else K
+
+    @property
     def law(self) -> Law:
         """The law of the layer."""
         return Law(self.layer, np.stack([K, K]) if self.each else K, self.query_kernel)
+
+    def outputs(self, networks: int) -> np.ndarray:
+        """Outputs (network, token, coordinate) of networks with these covariances, two coordinates each."""
+        values, vectors = np.linalg.eigh(self.truth()[:networks])
+        root = vectors * np.sqrt(values.clip(0))[:, None]
+        return root @ np.random.default_rng(5).normal(size=(networks, root.shape[-1], 2))
+
+    def joined(self) -> tuple[Architecture, np.ndarray]:
+        """Queries and keys as tokens of one kernel, queries first, for consumers of one kernel (docs/frameworks.md)."""
+        K_all, mask, _ = side_by_side(self.query_kernel[None], K[None], np.ones((2, 3), bool), None)
+        return self.layer.replace(mask=mask), K_all[0]
 
 
 def rows() -> dict[str, Row]:
@@ -102,7 +134,10 @@ def rows() -> dict[str, Row]:
     return found
 
 
-Found = dict[str, tuple[Any, Any]]  # name -> (numbers, errors)
+class NotApplicableError(Exception):
+    """A consumer that has no use for a field, and says why."""
+
+
 CONSUMERS: dict[str, Callable[[Row], Any]] = {}
 
 
@@ -237,8 +272,129 @@ def network(row: Row) -> None:
     assert same_means(np.prod(y**2, axis=2), np.einsum("mii->mi", truth) ** 2)
 
 
-class NotApplicableError(Exception):
-    """A consumer that has no use for a field, and says why."""
+@consumer("compare_outputs")
+def compare_outputs(row: Row) -> None:
+    """Outputs of explicit networks against the law."""
+    found = ha.compare_outputs(row.outputs(2000), row.law, row.token)
+    assert min(found[f"{test}_p_value"] for test in ("ks", "scale", "projection")) > 1e-6
+
+
+def posed(row: Row, tokens: list[int] | None = None) -> Any:
+    """The problem of fitting outputs of explicit networks."""
+    K_all, layer, seen = row.kernel, row.layer, list(range(len(row.truth()[0])))
+    if row.query_kernel is not None:
+        layer, K_all = row.joined()
+    y = row.outputs(NETWORKS if row.each else 20)
+    obs = ha.Observations(y[:, tokens or seen], K_all, tokens=tokens or seen, heads=2, mask=layer.mask)
+    problem = pose(obs, layer, lookup("limit_law" if layer.head_dim is None else "finite_head_dim"), None)
+    check_scales(problem)
+    return problem
+
+
+def method(name: str, problem: Any) -> None:
+    """A method that refuses says so."""
+    why_not = method_of(name).refuses(problem)
+    if why_not is not None:
+        raise ha.InputError(f"{name}: {why_not}")
+
+
+def scales(row: Row) -> tuple[float, float]:
+    """Of scores and values, which a fit takes to be the same for all heads."""
+    return float(row.layer.score_scale[0]), float(row.layer.value_scale[0])
+
+
+@consumer("fit networkwise")
+def fit_networkwise(row: Row) -> None:
+    """Sigma as the likelihood computes it, for scores from their prior."""
+    problem, (q, o) = posed(row), scales(row)
+    method("networkwise", problem)
+    with jax.enable_x64(True):
+        data = problem.data()
+        E = jax.random.normal(KEY, (*data.latent_shape[:-1], NETWORKS))
+        Sigma = o**2 * np.moveaxis(np.asarray(covariance(data, E, q)), -1, 0)
+    agree(Sigma, row.truth())
+
+
+@consumer("fit marginal")
+def fit_marginal(row: Row) -> None:
+    """The law of one token's v behind its likelihood."""
+    problem, (q, o) = posed(row, [row.token]), scales(row)
+    method("marginal", problem)
+    laws = table_of(problem.law, 2, np.log(q), np.log(q))
+    (at,) = np.flatnonzero(np.isclose(laws.log_q, laws.log_q[np.abs(laws.log_q - np.log(q)).argmin()]))
+    moved = np.exp(laws.log_q[at]) / q  # the lattice's nearest score_scale, at which explicit networks are drawn anew
+    v = row.truth(row.layer.replace(sigma_q=row.layer.sigma_q * moved))[:, row.token, row.token]
+    for nodes in (half[at] for half in laws.halves):
+        mean = o**2 * np.exp(laws.log_mean[at]) * np.exp(nodes[0]) @ nodes[1]
+        square = o**4 * np.exp(2 * laws.log_mean[at]) * np.exp(2 * nodes[0]) @ nodes[1]
+        assert abs(mean - v.mean()) <= SIGMAS * v.std() / np.sqrt(len(v)) + 1e-3 * mean
+        assert abs(square - (v**2).mean()) <= SIGMAS * (v**2).std() / np.sqrt(len(v)) + 1e-2 * square
+
+
+@consumer("fit moments")
+def fit_moments(row: Row) -> None:
+    """Mean of Sigma and of its squared trace, which moments are matched with."""
+    problem, (q, o) = posed(row), scales(row)
+    method("moments", problem)
+    truth = row.truth()
+    s = truth.shape[-1]
+    found = averages(problem.law, np.array([q]), Directions(np.eye(s), np.zeros(s)), 2**12)
+    trace = np.einsum("mii->m", truth)
+    error = truth.std(axis=0) / np.sqrt(len(truth))
+    assert np.all(np.abs(o**2 * found.Sigma[0] - truth.mean(axis=0)) <= SIGMAS * error + 5e-3 * np.abs(truth).mean())
+    spread = SIGMAS * (trace**2).std() / np.sqrt(len(trace)) + 2e-2 * (trace**2).mean()
+    assert abs(o**4 * found.gg[0, 0, 0] - (trace**2).mean()) <= spread
+
+
+@consumer("fit nuts")
+def fit_nuts(row: Row) -> None:
+    """Outputs that the NumPyro model draws at known scales."""
+    problem, (q, o) = posed(row), scales(row)
+    method("nuts", problem)
+    check_density(problem)
+    number = NETWORKS if row.each else 4000
+    kwargs = arguments(problem, None, observed=False) | {"networks": number, "coordinates": 2}
+    with jax.enable_x64(True), seed(rng_seed=0), substitute(data={"score_scale": q, "value_scale": o}):
+        y = np.asarray(trace(problem.model.model).get_trace(**kwargs)["y"]["value"])
+    y = np.moveaxis(y, 0, -1)
+    truth = row.truth()
+    assert same_means(np.einsum("mic,mjc->mij", y, y) / 2, truth)
+    assert same_means(np.prod(y**2, axis=2), np.einsum("mii->mi", truth) ** 2)
+
+
+@consumer("fit -> file -> diagnose")
+def fit_file_diagnose(row: Row) -> None:
+    """The law that a fit's file is diagnosed with, scales as the layer has them."""
+    problem = posed(row)
+    with tempfile.TemporaryDirectory() as folder:
+        xr.DataTree.from_dict({"constant_data": constants(problem)}).to_netcdf(f"{folder}/fit.nc", engine="h5netcdf")
+        with xr.open_datatree(f"{folder}/fit.nc", engine="h5netcdf") as tree:
+            layer = fits.layer_of(tree)
+    again = pose(problem.observations, layer, problem.model, None)
+    law = law_at(again, dict(zip(("score_scale", "value_scale"), scales(row), strict=True)))
+    agree(drawn_Sigma(law), row.truth())
+
+
+@consumer("capture -> file -> read")
+def capture_file_read(row: Row) -> None:
+    """A layer described in a file beside its outputs."""
+    K_all, layer, seen = row.kernel, row.layer, list(range(len(row.truth()[0])))
+    if row.query_kernel is not None:
+        layer, K_all = row.joined()
+    obs = ha.Observations(row.outputs(NETWORKS if row.each else 20), K_all, tokens=seen, layer=layer, mask=layer.mask)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "captured.npz"
+        write(path, obs, {}, 0, force=True)
+        found = ha.read(path)
+    agree(drawn_Sigma(law_of(found)), row.truth())
+
+
+def drawn_Sigma(law: Any) -> np.ndarray:
+    """Sigma of networks of a law, or of networks with a kernel each."""
+    if law.L_k.ndim == 2:
+        return np.asarray(law.sample_Sigma(KEY, NETWORKS))
+    F = law.factor(law.scores_from(*law.sample_base(KEY, NETWORKS)), law.sample_values(KEY, NETWORKS))
+    return np.asarray(F @ F.mT)
 
 
 def cell(row: Row, consume: Callable[[Row], Any]) -> str:
@@ -251,7 +407,8 @@ def cell(row: Row, consume: Callable[[Row], Any]) -> str:
         return str(why)
     except ha.InputError as refused:
         message = str(refused)
-    if not any(word in message for word in (row.field, row.field.replace("_", " "), *row.words)):
+    words = (row.field, row.field.replace("_", " "), *row.words, *(["head_dim"] if row.layer.head_dim else []))
+    if not any(word in message for word in words):
         raise AssertionError(f"a refusal that does not name {row.field}: {message}")
     return f"refuses: {message.split(':')[0]}"
 
@@ -272,6 +429,14 @@ def page(cells: dict[str, dict[str, str]]) -> str:
     """docs/fields.md with this table."""
     text = PAGE.read_text()
     return text[: text.index(BEGIN) + len(BEGIN)] + "\n" + markdown(cells) + "\n" + text[text.index(END) :]
+
+
+def written() -> dict[str, dict[str, str]]:
+    """The table as the page has it."""
+    text = PAGE.read_text()
+    lines = text[text.index(BEGIN) + len(BEGIN) : text.index(END)].strip().splitlines()
+    head, _, *body = ([part.strip() for part in line.strip("|").split("|")] for line in lines)
+    return {name: {line[0].strip("`"): line[i] for line in body} for i, name in enumerate(head) if i}
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ class Marginal(Method):
         if problem.K.ndim != 2:
             return "needs one kernel for all networks"
         if problem.layer.head_dim is not None and problem.layer.group_size > 1:
-            return "at finite head_dim fits only heads that share nothing"
+            return "knows no key_value_heads at finite head_dim: heads must share nothing"
         return None
 
     def prefers(self, problem: Problem) -> str | None:

@@ -104,12 +104,8 @@ def _traces(Sigma: np.ndarray, lam: np.ndarray) -> np.ndarray:
 
 def _scores(law: Law, most_points: int) -> Float[Array, "N 1 t k"]:
     """Scores of one head for score_scale 1."""
-    layer, r_q, r_k, n_H = law.layer, law.L_q.shape[-1], law.L_k.shape[-1], law.layer.head_dim
-    one = Law.from_factors(layer.replace(heads=1, key_value_heads=None, bias=None), law.L_k, law.L_q)
-    if n_H is None:
-        shapes = [(1, *(() if layer.rotary is None else (2 * len(layer.rotary),)), r_q, r_k)]
-    else:
-        shapes = [(1, r_q, n_H), (1, r_k, n_H)]
+    one = Law.from_factors(law.layer.replace(heads=1, key_value_heads=None, bias=None), law.L_k, law.L_q)
+    shapes = one.base_shapes(whole=True)
     sizes = [math.prod(shape) for shape in shapes]
     points = 2 ** int(np.log2(np.clip(MOST_NUMBERS / max(sum(sizes), math.prod(law.shape)), 2, most_points)))
     parts = np.split(rqmc.normal_points((sum(sizes),), points), np.cumsum(sizes)[:-1], axis=1)

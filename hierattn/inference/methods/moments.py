@@ -48,7 +48,7 @@ class Moments(Method):
         if problem.observations.networks < 2:
             return "needs at least 2 networks, to be drawn with replacement"
         if layer.head_dim is not None and layer.group_size > 1:
-            return "at finite head_dim fits only heads that share nothing"
+            return "knows no key_value_heads at finite head_dim: heads must share nothing"
         if layer.score_factor == 0:
             return f"knows no scaling {layer.scaling!r} at infinite head_dim: scores vanish"
         return None

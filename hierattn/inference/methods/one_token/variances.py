@@ -14,14 +14,14 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import gammaincinv, ndtr
+from scipy.special import ndtr
 from threadpoolctl import threadpool_limits
 
 from hierattn.base.errors import unusable
 from hierattn.law.law import Law
 from hierattn.law.row import Row, coupled, root, row_of
 from hierattn.layer.scores import ScoreFunction
-from hierattn.numerics.chi_square import log_nodes
+from hierattn.numerics.chi_square import log_nodes, quantile
 from hierattn.numerics.rqmc import normal_points
 
 STEP = 0.1  # of the lattice in log q
@@ -132,7 +132,7 @@ def scores(token: Token) -> list[Float[np.ndarray, "m N"]]:
     p = [token.root @ half[:d] for half in z]
     if n_H is None:
         return p
-    return [x * np.sqrt(2 / n_H * gammaincinv(n_H / 2, ndtr(half[-1]))) for x, half in zip(p, z, strict=True)]
+    return [x * np.sqrt(quantile(ndtr(half[-1]), n_H)) for x, half in zip(p, z, strict=True)]
 
 
 def _log_u(p: Float[np.ndarray, "m N"], K: np.ndarray, function: ScoreFunction) -> Float[np.ndarray, " N"]:
