@@ -23,7 +23,11 @@ def attention(layer, p):
     if layer.score_function == "softmax":
         A = np.where(allowed, np.exp(logits - logits.max(axis=-1, keepdims=True)), 0)
         return A / A.sum(axis=-1, keepdims=True)
-    return np.where(allowed, {"identity": lambda x: x}[layer.score_function](logits), 0)
+    return np.where(allowed, {"identity": lambda x: x, "sigmoid": _sigmoid}[layer.score_function](logits), 0)
+
+
+def _sigmoid(logits):
+    return 1 / (1 + logits.shape[-1] * np.exp(-logits))
 
 
 def attended(rng, layer, X, X_q=None, networks=1):

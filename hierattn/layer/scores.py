@@ -2,6 +2,7 @@
 
     softmax    A_ij = e^{p_ij} / sum_k e^{p_ik}
     identity   A_ij = p_ij
+    sigmoid    A_ij = 1 / (1 + e^{-(p_ij - log k)}), k the number of keys in the sequence (Ramapuram et al. 2024)
 
 A new score function is one class here and its name in `SCORE_FUNCTIONS`: laws, moments, marginals, finite networks and fits
 ask it for its weights and for what it keeps, and do without whatever it does not know.
@@ -108,8 +109,32 @@ class Identity(ScoreFunction):
         return MeanVariance(np.trace(KC) + bias @ K @ bias, variance, 0.0, 0.0)
 
 
+class Sigmoid(ScoreFunction):
+    """Every key by itself: weights between 0 and 1, about 1 / k each at initialisation thanks to the offset."""
+
+    name = "sigmoid"
+
+    def weights(self, p: Any, allowed: Any = None, axis: int = -1) -> Any:
+        """The logistic function, by tanh, which does not overflow."""
+        xp = _library(p)
+        w = 0.5 + 0.5 * xp.tanh(p / 2)
+        return w if allowed is None else xp.where(allowed, w, 0)
+
+    def pull_back(self, A: Any, dA: Any, allowed: Any = None, axis: int = -1) -> Any:
+        """A (1 - A) dA: zero where A is."""
+        return A * (1 - A) * dA
+
+    def offset(self, keys: int) -> float:
+        """Minus the logarithm of the sequence's keys, masked or not."""
+        return -float(np.log(keys))
+
+    def largest(self, K: Any) -> Any:
+        """The sum of all |K_jl|: no weight is above 1."""
+        return abs(K).sum()
+
+
 def _library(x: Any) -> Any:
     return np if isinstance(x, np.ndarray) else jnp
 
 
-SCORE_FUNCTIONS: dict[str, ScoreFunction] = {function.name: function for function in (Softmax(), Identity())}
+SCORE_FUNCTIONS: dict[str, ScoreFunction] = {function.name: function for function in (Softmax(), Identity(), Sigmoid())}
