@@ -8,7 +8,7 @@ from scipy.special import logsumexp
 
 from hierattn import Architecture, Law, kernels
 from hierattn.base.errors import InputError
-from hierattn.diagnostics import comparison
+from hierattn.diagnostics.comparison import outputs as observed
 from hierattn.diagnostics.comparison import against_gaussian, against_limit, compare, compare_outputs
 from hierattn.law.marginal import from_draws
 from tests.statistics import LEVEL, follows, within
@@ -232,7 +232,7 @@ def test_p_values_are_uniform(monkeypatch):
     """40 samples of 50 networks. The Bonferroni-corrected one may only be too large."""
     law, marginal = Law(Architecture(), np.eye(2)), Law(Architecture(), np.eye(2)).marginal()
     monkeypatch.setattr(Law, "marginal", lambda *_, **__: marginal)
-    monkeypatch.setattr(comparison, "_statistics", lambda *_: {})
+    monkeypatch.setattr(observed, "_statistics", lambda *_: {})
     y = np.asarray(law.sample(jax.random.key(8), 2000, 3), float).reshape(40, 50, 2, 3)
     found = [compare_outputs(part, law, seed=seed) for seed, part in enumerate(y)]
     for name in ("ks_p_value", "scale_p_value"):

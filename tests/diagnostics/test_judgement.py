@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hierattn import Architecture, InputError, Law, Observations, diagnose, kernels
-from hierattn.diagnostics import verdict
+from hierattn.diagnostics import judgement
 from hierattn.diagnostics.subject import Subject
 from tests.diagnostics import drawn
 
@@ -115,11 +115,11 @@ def test_other_things_are_refused():
 
 def test_huge_outputs_are_looked_at_in_part():
     obs = Observations(drawn.law(10, 30, 8), np.eye(4), heads=1)
-    assert verdict.outputs_of(Subject(obs, None, None, frozenset(), {}, "given")).shape == (30, 4, 8)
+    assert judgement.outputs_of(Subject(obs, None, None, frozenset(), {}, "given")).shape == (30, 4, 8)
     broad = np.lib.stride_tricks.as_strided(np.ones(1), (4, 4, 2**18), (0, 0, 0))
     big = object.__new__(Observations)
     object.__setattr__(big, "outputs", broad)
-    assert verdict.outputs_of(Subject(big, None, None, frozenset(), {}, "given")).shape == (2, 4, 2**18)
+    assert judgement.outputs_of(Subject(big, None, None, frozenset(), {}, "given")).shape == (2, 4, 2**18)
 
 
 def test_the_law_of_some_tokens_is_that_of_their_rows():
