@@ -24,7 +24,7 @@ POOL, LEAST, MANY = 2**12, 2**10, 16  # networks simulated: if there is room, at
 OUTPUTS, SCORES = 2**24, 2**23  # numbers they are made of, at most
 STEP = 0.1  # of log score_scale, for derivatives
 MOST_DIRECTIONS = 12  # of largest change with score_scale
-MOST_GIVEN = 64  # networks simulated for what a kernel predicts
+GIVEN = 2**15  # networks simulated for what kernels predict, if there is room
 DIFFERENT = 0.05  # of their size, by which kernels' predictions differ if it matters who has which
 SINGULAR = 1e-9  # share of the largest eigenvalue below which a covariance has none
 
@@ -65,7 +65,8 @@ def simulate(law: Law, coordinates: int, networks: int, seed: int) -> Reference:
     rng, drawn = np.random.default_rng(seed), Simulated(y, each, view)
     rivals = {name: rival.outputs(drawn, rng) for name, rival in RIVALS.items() if rival.outputs}
     pools = {name: statistics.features(x, view) for name, x in rivals.items() if x is not None}
-    return Reference(view, *(statistics.features(x, view) for x in (y, lower, higher)), pools)
+    of_law = [statistics.features(x, view) for x in (y, lower, higher)]
+    return Reference(view, of_law[0], of_law[1], of_law[2], pools)
 
 
 def kernels_of(law: Law) -> int:
@@ -105,7 +106,7 @@ def covariances(law: Law, networks: int, seed: int) -> Float[np.ndarray, "networ
 def given_kernels(law: Law, seed: int) -> list[Float[np.ndarray, "k s s"]]:
     """E[Sigma | K] for each kernel, twice, from networks of their own: what both have in common is no noise."""
     k, (s_q, s_k) = kernels_of(law), law.shape
-    number = int(np.clip(SCORES // (k * law.layer.heads * s_q * s_k), 4, MOST_GIVEN)) // 2
+    number = max(2, min(GIVEN, SCORES // (law.layer.heads * s_q * s_k)) // (2 * k))
     halves = []
     for key in jax.random.split(jax.random.key(seed + 4)):
         networks = in_turn(law, k * number)

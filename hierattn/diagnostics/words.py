@@ -1,5 +1,6 @@
 """What a verdict means, what it lets one do, and what to do next: the same plain words for terminal, notebook and page."""
 
+from textwrap import fill
 from typing import Any, NamedTuple
 
 from hierattn.diagnostics import testing
@@ -26,6 +27,7 @@ SCALES_FROM = {
     "moments": "estimated from these outputs",
     "fit": "posterior medians of the fit",
 }
+WIDTH = 100  # letters of a line on a terminal
 SAFE = 0.01  # relative error of the 99.9 % quantile up to which a Gaussian is called good enough
 
 
@@ -42,7 +44,7 @@ class Row(NamedTuple):
     @property
     def answer(self) -> str:
         """In a word or two."""
-        return "against the law" if self.refused else "as the law says"
+        return "differs from the law" if self.refused else "no difference seen"
 
 
 def rows(judged: Judgement) -> list[Row]:
@@ -82,33 +84,34 @@ def gaussian(record: dict[str, Any]) -> str:
         return ""
     error, kl, needed = (record[f"gaussian_{name}"] for name in ("quantile_error_999", "kl", "networks_needed"))
     verdict = "Yes, for most uses" if abs(error) < SAFE else "For variances only; its tails are wrong"
-    told = "no number of networks tells" if needed is None else f"{needed} such networks tell"
+    each = f"{record['coordinates_used']} coordinates"
+    told = f"no number of networks of {each} tells" if needed is None else f"{needed} networks of {each} tell"
     side = "too small" if error < 0 else "too large"
     return (
         f"{verdict}: for token {record['gaussian_token']}, the Gaussian of equal variance has a 99.9 % quantile of |y| that is "
-        f"{abs(error):.2%} {side}, a KL divergence of {kl:.2g} nats, and {told} it from the law."
+        f"{100 * abs(error):.2g} % {side}. Its KL divergence is {kl:.2g} nats for each network, and {told} it from the law."
     )
 
 
 def short(judged: Judgement) -> str:
     """A few lines."""
     refused = [row.looked_at for row in rows(judged) if row.refused]
-    lines = [judged.verdict, *(f"  {each['message']}" for each in judged.reasons)]
-    lines += [f"  refused by {len(refused)} of {len(rows(judged))} tests: {'; '.join(refused)}"] if refused else []
+    lines = [judged.verdict, *(f"  {each['message']}" for each in judged.reasons), f"  {meaning(judged)}"]
+    lines += [f"  {len(refused)} of {len(rows(judged))} tests refuse the law: {'; '.join(refused)}"] if refused else []
     return "\n".join([*lines, *(f"  next: {step}" for step in next_steps(judged))])
 
 
 def text(judged: Judgement, record: dict[str, Any] | None = None) -> str:
     """Verdict, reasons, meaning, tests, power, what to do next; from the record also whether a Gaussian would do."""
-    parts = ["\n".join([judged.verdict, *(f"  {each['message']}" for each in judged.reasons)]), meaning(judged)]
+    parts = ["\n".join([judged.verdict, *(f"  {each['message']}" for each in judged.reasons)]), fill(meaning(judged), WIDTH)]
     if table := rows(judged):
         wide = max(len(row.looked_at) for row in table)
-        lines = [f"{'looked at':{wide}}  {'p-value':7}  outputs are"]
+        lines = [f"{'looked at':{wide}}  {'p-value':7}  finding"]
         lines += [f"{row.looked_at:{wide}}  {row.corrected:<7.2g}  {row.answer}" for row in table]
         level = f"P-values are corrected for the number of tests; below {testing.LEVEL:g} the law is refused."
         parts.append("\n".join([*lines, level]))
-    parts.append(power(judged))
+    parts.append(fill(power(judged), WIDTH))
     if record is not None and (told := gaussian(record)):
-        parts.append(f"Is a Gaussian good enough? {told}")
-    parts.append("\n".join(f"Next: {step}." if step[-1] not in ".?" else f"Next: {step}" for step in next_steps(judged)))
+        parts.append(fill(f"Is a Gaussian good enough? {told}", WIDTH))
+    parts += [fill(f"Next: {step}", WIDTH) for step in next_steps(judged)]
     return "\n\n".join(part for part in parts if part)

@@ -21,7 +21,7 @@ DEPARTURE = Departure(
     points_to="scores that do not vary between networks",
     remedy="are the networks drawn independently, each with weights of its own? If they are, the scores vanish (a small "
     "score_scale, or 1 / head_dim scaling) or heads are many: fit the models linear_scaling and infinite_heads",
-    rival=Rival("gaussian", "Gaussian outputs with the same covariance between tokens", outputs),
+    rival=Rival("gaussian", "Gaussian outputs of equal covariance", outputs),
 )
 
 

@@ -12,8 +12,8 @@ def outputs(simulated: Simulated, rng: np.random.Generator) -> np.ndarray:
     y, k = simulated.y, simulated.view.kernels
     if k == 1:
         return np.stack([y[rng.permutation(len(y)), :, c] for c in range(y.shape[2])], axis=-1)
-    others = y.reshape(-1, k, *y.shape[1:])  # (draw, kernel, token, coordinate)
-    return np.stack([rng.permuted(others[..., c], axis=0) for c in range(y.shape[2])], axis=-1).reshape(y.shape)
+    networks = np.arange(len(y)).reshape(-1, k)  # those of one kernel in a column
+    return np.stack([y[rng.permuted(networks, axis=0).ravel(), :, c] for c in range(y.shape[2])], axis=-1)
 
 
 DEPARTURE = Departure(

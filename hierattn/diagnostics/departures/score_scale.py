@@ -29,7 +29,7 @@ DEPARTURE = Departure(
     remedy="check score_scale (sigma_Q sigma_K) and what the model divides its scores by: 1 / sqrt(head_dim) is assumed. "
     "Leave score_scale out to have it estimated",
     test=Test("score_scale", number),
-    rival=Rival("score_scale", f"a score_scale that is {OFF - 1:.0%} off", probability=probability),
+    rival=Rival("score_scale", f"a score_scale that is {100 * (OFF - 1):.0f} % off", probability=probability),
 )
 
 
