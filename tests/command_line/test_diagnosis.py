@@ -42,7 +42,7 @@ def test_options_describe_the_law_and_a_page_is_written(run, tmp_path, outputs):
     told = " ".join(out.split())
     assert "looked at p-value finding" in told
     assert "the rest of the covariance between tokens 0." in told
-    assert told.count("differs from the law") < told.count("no difference seen")
+    assert min(told.count("differs from the law"), told.count("no difference seen")) > 0
     assert "40 networks would have shown" in told
     assert "Is a Gaussian good enough?" in told
     assert "Next: is the kernel that of the layer's own inputs" in told
