@@ -71,15 +71,20 @@ def with_described(observations: Observations, given: dict[str, Any]) -> dict[st
     return {name: own[name] if value is None else value for name, value in given.items()}
 
 
+def check_equal_heads(layer: Architecture | None, given: dict[str, Any]) -> None:
+    """Refuse a layer given beside the outputs whose heads have scales of their own, which an estimate would pass over."""
+    if layer is not None and any(np.ndim(value) for value in scales_of(layer).values()) and None in given.values():
+        remedy = "let the observations have it: Observations(outputs, ..., layer=layer)"
+        raise unusable("layer", "equal heads where scales are estimated", "heads with scales of their own", remedy)
+
+
 def of_observations(observations: Observations, layer: Architecture | None, given: dict[str, Any], seed: int) -> Subject:
     """Scales that are not given are estimated from moments; given are numbers, or one for each head."""
     if observations.kernel is None:
         if any(value is not None for value in given.values()):
             raise unusable("kernel", "a kernel or inputs for a law with given scales", "none", "give it: --kernel identity")
         return Subject(observations, layer, None, frozenset(), {}, "given")
-    if layer is not None and any(np.ndim(value) for value in scales_of(layer).values()) and None in given.values():
-        remedy = "let the observations have it: Observations(outputs, ..., layer=layer)"
-        raise unusable("layer", "equal heads where scales are estimated", "heads with scales of their own", remedy)
+    check_equal_heads(layer, given)
     layer = layer or layer_of(observations)
     problem = pose(observations, layer, lookup("limit_law" if layer.head_dim is None else "finite_head_dim"), None)
     check_density(problem)
@@ -92,6 +97,7 @@ def of_observations(observations: Observations, layer: Architecture | None, give
 
 def of_fit(tree: "DataTree", layer: Architecture | None, given: dict[str, Any], seed: int) -> Subject:
     """A fit: its posterior gives the scales, but for those fixed in advance."""
+    check_equal_heads(layer, given)
     observations, layer = observed(tree), layer or layer_in(tree)
     fixed = {name: float(value) for name, value in given.items() if value is not None}
     if tree.attrs["model"] not in OF_THE_LAW or observations.kernel is None:
