@@ -22,7 +22,6 @@ from hierattn.base.moved import PUBLIC, forward
 if TYPE_CHECKING:
     from hierattn.base.errors import InputError, UnsafeInputError
     from hierattn.diagnostics.comparison import against_gaussian, compare, compare_outputs
-    from hierattn.diagnostics.diagnosis import diagnose
     from hierattn.finite import network
     from hierattn.finite.collapsed import FiniteWidth, given_inputs
     from hierattn.finite.inputs import RandomInputs
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from hierattn.layer.masks import sequence_mask
     from hierattn.layer.positions import rotary_frequencies
     from hierattn.observed.observations import Observations, read
+    from hierattn.reporting.notebook import diagnose
     from hierattn.reporting.page import report
 
 __version__ = "0.1.0"
@@ -85,7 +85,7 @@ _HOMES = {
     "compare": "diagnostics.comparison",
     "compare_models": "inference.model_comparison",
     "compare_outputs": "diagnostics.comparison",
-    "diagnose": "diagnostics.diagnosis",
+    "diagnose": "reporting.notebook",
     "fit": "inference.fitting",
     "RandomInputs": "finite.inputs",
     "Law": "law.law",

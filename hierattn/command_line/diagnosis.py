@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from hierattn.base.errors import unusable
-from hierattn.command_line.console import print_record, progress
+from hierattn.command_line.console import progress
 from hierattn.command_line.options import (
     Force,
     HeadDim,
@@ -24,7 +24,7 @@ from hierattn.command_line.options import (
 )
 
 Subject = Annotated[Path, typer.Argument(help="A fit (.nc), or a file of outputs (network, token, coordinate).")]
-Given = "a law fixed in advance: {} (estimated where it is not given)."
+Given = "Test the law with this value of {}; without it, that of the file's layer, or an estimate."
 GivenScoreScale = Annotated[float | None, typer.Option(help=Given.format("sigma_Q sigma_K"))]
 GivenValueScale = Annotated[float | None, typer.Option(help=Given.format("sigma_V sigma_O"))]
 Page = Annotated[Path, typer.Option(help="HTML file to write.")]
@@ -73,9 +73,24 @@ def build_diagnosis(
 
 @takes(build_diagnosis)
 def print_diagnosis(make: Any, as_json: Json = False) -> None:
-    """Do outputs, or the outputs behind a fit, follow the law? A verdict with its reasons; exits with 0 whatever it finds."""
+    """Do outputs, or the outputs behind a fit, follow the law? Verdict, tests and what to do next; exits with 0 in any case.
+
+    --json has every number.
+    """
     diagnosis = make()
-    print_record(diagnosis.verdict, diagnosis.record, as_json)
+    print_diagnosed(diagnosis, as_json)
+
+
+def print_diagnosed(diagnosis: Any, as_json: bool, **more: str) -> None:
+    """In words, or every number as JSON; with more lines, or entries, such as the page that was written."""
+    if as_json:
+        print(json.dumps(diagnosis.record | more, allow_nan=False))
+        return
+    from hierattn.diagnostics.words import text
+
+    print(text(diagnosis, diagnosis.record))
+    if more:
+        print("", *more.values(), sep="\n")
 
 
 @takes(build_diagnosis)
@@ -98,11 +113,7 @@ def write_report(
     tree = diagnosis.subject.tree
     fits = {tree.attrs["model"]: tree} | others if tree is not None else others
     report(diagnosis, out, fits=fits, force=force)
-    if as_json:
-        print(json.dumps(diagnosis.record | {"out": str(out)}, allow_nan=False))
-    else:
-        print(diagnosis)
-        print(out)
+    print_diagnosed(diagnosis, as_json, out=str(out))
 
 
 @takes()
@@ -114,5 +125,4 @@ def run_demo(
 
     with progress("demo", len(STEPS)) as advance:
         page, diagnosis = demonstrate(out, seed, force, advance)
-    print(diagnosis)
-    print(page)
+    print_diagnosed(diagnosis, as_json=False, out=str(page))

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hierattn.diagnostics import reference, statistics, testing
+from hierattn.diagnostics.departures.registry import TESTS
 from hierattn.diagnostics.statistics import Statistics
 from hierattn.diagnostics.subject import Subject
 
@@ -23,11 +24,11 @@ class Examination(NamedTuple):
     at: testing.Expected
     p_values: dict[str, float]
     corrected: dict[str, float]
-    tests: testing.Tests
+    tests: dict[str, float]
 
     @property
     def refused(self) -> set[str]:
-        """Tests that refuse the law."""
+        """Names of tests that refuse the law."""
         return {name for name, p in self.corrected.items() if p < testing.LEVEL}
 
 
@@ -35,18 +36,21 @@ def examine(subject: Subject, y: np.ndarray, seed: int) -> Examination:
     """All tests of a law, corrected for their number."""
     assert subject.law is not None
     rng, (M, _, C) = np.random.default_rng(seed), y.shape
-    pools = reference.simulate(subject.law, C, reference.pool_size(subject.law, M, C), seed)
-    view = pools.view
-    seen = statistics.statistics(statistics.features(y, view).mean(axis=0), view)
-    drawn, gaussian = (data_sets(pool, view, M, testing.REPLICATES, rng) for pool in (pools.law, pools.gaussian))
-    at = testing.expected(pools, drawn, subject.free)
-    found, null = testing.tests(at, seen), testing.tests(at, drawn)
-    p = {name: float(value) for name, value in testing.p_values(found, null).items()}
-    evenness = float(testing.ranks(-seen.evenness, -gaussian.evenness, two_sided=False)) if C > 1 and M > 1 else 1.0
-    corrected = testing.holm(p | {"normalised": evenness})
-    return Examination(pools, seen, drawn, at, p | {"normalised": evenness}, corrected, found)
+    law = reference.of_first(subject.law, M)
+    pools = reference.simulate(law, C, reference.pool_size(law, M, C), seed)
+    seen = statistics.statistics(statistics.features(y, pools.view).mean(axis=0), pools.view)
+    names = dict.fromkeys(("law", *(test.among for test in TESTS)))
+    nulls = {name: data_sets(pools.among(name), pools.view, M, testing.REPLICATES, rng) for name in names}
+    at = testing.expected(pools, nulls["law"], subject.free)
+    numbers: dict[str, float] = {}
+    p: dict[str, float] = {}
+    for name, null in nulls.items():
+        found = testing.numbers(at, seen, name)
+        numbers |= {test: float(x) for test, x in found.items()}
+        p |= {test: float(x) for test, x in testing.p_values(found, testing.numbers(at, null, name)).items()}
+    return Examination(pools, seen, nulls["law"], at, p, testing.holm(p), numbers)
 
 
 def data_sets(pool: np.ndarray, view: statistics.View, networks: int, number: int, rng: np.random.Generator) -> Statistics:
     """Statistics of data sets drawn from a pool of simulated networks."""
-    return statistics.statistics(statistics.replicates(pool, networks, number, rng), view)
+    return statistics.statistics(statistics.replicates(pool, networks, number, rng, view.kernels), view)

@@ -3,47 +3,41 @@
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtr, ndtri
 
 from hierattn.base.reasons import reason
 from hierattn.diagnostics import testing
+from hierattn.diagnostics.departures.registry import RIVALS
 from hierattn.diagnostics.examination import Examination, data_sets
 
 POWER = 0.9  # with which a departure must have been seen for its absence to mean something
-OFF = 1.3  # factor by which a given score_scale is wrong, that must have been seen
 FEWEST = 10  # networks below which nothing is decided by the absence of departures
-RIVALS = {"gaussian": "the Gaussian of equal covariance", "own": "coordinates with scores of their own"}
 CURVE = (2, 3, 5, 8, 12, 20, 32, 50, 80, 125, 200, 320, 500, 800, 1250)  # networks for which power is looked at
 
 
 def power(found: Examination, networks: int, seed: int, number: int = 500) -> dict[str, float]:
-    """Probability that so many networks of a rival would have been refused, and that a wrong score_scale would have been."""
+    """Probability that so many networks of each rival would have been refused, by its name."""
     rng, pools = np.random.default_rng(seed + 2), found.reference
     drawn = data_sets(pools.law, pools.view, networks, testing.REPLICATES, rng)
     at = testing.expected(pools, drawn, found.at.free)
-    null, level = testing.tests(at, drawn), testing.LEVEL / len(found.p_values)
+    null, level = testing.numbers(at, drawn), testing.LEVEL / len(found.p_values)
     result = {}
-    for name in RIVALS:
-        rivals = data_sets(getattr(pools, name), pools.view, networks, number, rng)
-        p = testing.p_values(testing.tests(at, rivals), null)
+    for name, pool in pools.rivals.items():
+        rivals = data_sets(pool, pools.view, networks, number, rng)
+        p = testing.p_values(testing.numbers(at, rivals), null)
         result[name] = float(np.mean(np.min(list(p.values()), axis=0) < level))
-    if "score_scale" in at.free:
-        return result
-    z = np.log(OFF) / at.error_of_log_score_scale
-    return result | {"score_scale": float(ndtr(z - ndtri(1 - level / 2)))}
+    for name, rival in RIVALS.items():
+        known = rival.probability and rival.probability(at.free, at.error_of_log_score_scale, level)
+        result |= {} if known is None else {name: known}
+    return result
 
 
 def lacking(powers: dict[str, float], networks: int) -> list[dict[str, Any]]:
     """Why the absence of departures means nothing; empty if it does mean something."""
     reasons = []
-    for name, words in RIVALS.items():
-        if powers[name] < POWER:
-            message = f"{networks} networks tell the law from {words} with probability {powers[name]:.2g} only"
-            reasons.append(reason("low_power", message, power=powers[name], networks=networks))
-    seen = powers.get("score_scale", 1.0)
-    if seen < POWER:
-        message = f"{networks} networks show a score_scale that is off by {OFF - 1:.0%} with probability {seen:.2g} only"
-        reasons.append(reason("low_power", message, power=seen, networks=networks))
+    for name, seen in powers.items():
+        if seen < POWER:
+            message = f"{networks} networks would have shown {RIVALS[name].words} with probability {seen:.2g} only"
+            reasons.append(reason("low_power", message, power=seen, networks=networks))
     if networks < FEWEST:
         reasons.append(reason("low_power", f"{networks} networks only, fewer than {FEWEST}", networks=networks))
     return reasons

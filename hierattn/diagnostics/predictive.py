@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hierattn.diagnostics import reference
+from hierattn.diagnostics.comparison.token import square_correlation
 from hierattn.diagnostics.subject import Subject
 
 DATA_SETS = 200  # predicted where there is no fit
@@ -36,14 +37,6 @@ def quantile(p: float) -> Callable[[np.ndarray], float]:
 def largest(y: np.ndarray) -> float:
     """The largest |y| over their root mean square."""
     return float(np.abs(y).max() / np.sqrt(np.mean(y**2)))
-
-
-def square_correlation(y: np.ndarray) -> float:
-    """Corr(y_a^2, y_b^2) of two coordinates of a network."""
-    square = y**2 - (y**2).mean(axis=(0, 2), keepdims=True)
-    C = y.shape[2]
-    across = (square.sum(axis=2) ** 2 - (square**2).sum(axis=2)).mean(axis=0) / (C * (C - 1))
-    return float(np.mean(across / (square**2).mean(axis=(0, 2))))
 
 
 def token_correlation(y: np.ndarray) -> float:
@@ -86,5 +79,6 @@ def predictions(subject: Subject, y: np.ndarray, seed: int) -> np.ndarray | None
     if subject.law is None:
         return None
     number = int(np.clip(NUMBERS // y.size, 20, DATA_SETS))
-    drawn = reference.draw(subject.law, number * len(y), y.shape[2], seed + 3)
+    law = reference.of_first(subject.law, len(y))
+    drawn = reference.draw(law, number * len(y), y.shape[2], seed + 3)
     return drawn.reshape(number, *y.shape)

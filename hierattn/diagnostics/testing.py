@@ -11,8 +11,10 @@ import numpy as np
 from jaxtyping import Float
 
 from hierattn.diagnostics import statistics
+from hierattn.diagnostics.departures.protocol import Held
+from hierattn.diagnostics.departures.registry import TESTS
 from hierattn.diagnostics.reference import STEP, Reference
-from hierattn.diagnostics.statistics import Statistics
+from hierattn.diagnostics.statistics import Statistics, View
 
 LEVEL = 0.01  # of all tests together
 REPLICATES = 2999
@@ -22,31 +24,13 @@ SINGULAR = 1e-6  # eigenvalues of a correlation matrix that are rounding alone
 SHUFFLED = 2**19  # numbers that are shuffled between networks
 
 
-class Tests(NamedTuple):
-    """One number a data set, or many along a leading axis; those of a scale that was estimated are None.
-
-    scale        how far the size of outputs is off
-    score_scale  how far shape and spread are off in the direction in which score_scale moves them
-    kernel       how far shape is off in all other directions
-    spread       networks differ more (or less, negative) than the law says
-    within       coordinates of one network are heavier-tailed than Gaussian
-    """
-
-    scale: np.ndarray | None
-    score_scale: np.ndarray | None
-    kernel: np.ndarray | None
-    spread: np.ndarray
-    within: np.ndarray | None
-
-
 class Expected(NamedTuple):
     """What turns statistics into tests.
 
-    mean         of the statistics over data sets of the law
-    slope        their derivative in log score_scale
-    root         V with V V' the inverse covariance of shape; joint_root of shape and spread
-    free         names of scales that were estimated
-    coordinates  C
+    mean   of the statistics over data sets of the law
+    slope  their derivative in log score_scale
+    root   V with V V' the inverse covariance of shape; joint_root of shape and spread
+    free   names of scales that were estimated
     """
 
     mean: Statistics
@@ -54,7 +38,7 @@ class Expected(NamedTuple):
     root: Float[np.ndarray, "e r"]
     joint_root: Float[np.ndarray, "e1 r1"]
     free: frozenset[str]
-    coordinates: int
+    view: View
 
     @property
     def error_of_log_score_scale(self) -> float:
@@ -68,33 +52,33 @@ def expected(reference: Reference, drawn: Statistics, free: frozenset[str]) -> E
     slope = Statistics(*((b - a) / (2 * STEP) for a, b in zip(low, high, strict=True)))
     mean = Statistics(*(x.mean(axis=0) for x in drawn))
     joint = np.concatenate([drawn.shape, drawn.spread[:, None]], axis=1)
-    return Expected(mean, slope, root_of_inverse(drawn.shape), root_of_inverse(joint), free, reference.view.coordinates)
+    return Expected(mean, slope, root_of_inverse(drawn.shape), root_of_inverse(joint), free, reference.view)
 
 
-def tests(at: Expected, seen: Statistics) -> Tests:
-    """Of one or many data sets."""
+def held(at: Expected, seen: Statistics) -> Held:
+    """Statistics of one or many data sets against those expected."""
     off = Statistics(*(a - b for a, b in zip(seen, at.mean, strict=True)))
     white, along = off.shape @ at.root, at.slope.shape @ at.root
     length = float(along @ along)
     moved = white @ along / length if length > 0 else np.zeros(white.shape[:-1])  # log score_scale, by shape alone
-    rest = white - moved[..., None] * along
+    across = white - moved[..., None] * along
     estimated = moved if "score_scale" in at.free and length > INFORMATIVE else np.zeros_like(moved)
     slope = np.append(at.slope.shape, at.slope.spread) @ at.joint_root
     joint = np.concatenate([off.shape, off.spread[..., None]], axis=-1) @ at.joint_root
-    return Tests(
-        scale=None if "value_scale" in at.free else off.size - estimated * at.slope.size,
-        score_scale=None if "score_scale" in at.free or not slope @ slope > 0 else joint @ slope,
-        kernel=np.sum(rest**2, axis=-1) if at.root.shape[1] > 1 else None,
-        spread=off.spread - estimated * at.slope.spread,
-        within=off.within if at.coordinates > 1 else None,
-    )
+    return Held(seen, off, at.slope, estimated, across, joint @ slope if slope @ slope > 0 else None, at.free, at.view)
 
 
-def p_values(found: Tests, law: Tests) -> dict[str, np.ndarray]:
-    """Ranks of tests among those of data sets of the law; on both sides but for `kernel`, which is a square."""
-    pairs = {name: (getattr(found, name), getattr(law, name)) for name in Tests._fields}
-    present = {name: pair for name, pair in pairs.items() if pair[0] is not None}
-    return {name: ranks(x, null, two_sided=name != "kernel") for name, (x, null) in present.items()}
+def numbers(at: Expected, seen: Statistics, among: str = "law") -> dict[str, np.ndarray]:
+    """The numbers of all tests that have one, by name: those that are ranked among data sets of the law (or of a rival)."""
+    against = held(at, seen)
+    found = {test.name: test.number(against) for test in TESTS if test.among == among}
+    return {name: number for name, number in found.items() if number is not None}
+
+
+def p_values(found: dict[str, np.ndarray], null: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Ranks of tests among those of simulated data sets, on both sides where the test has two."""
+    two_sided = {test.name: test.two_sided for test in TESTS}
+    return {name: ranks(x, null[name], two_sided[name]) for name, x in found.items()}
 
 
 def ranks(x: np.ndarray, null: np.ndarray, two_sided: bool) -> np.ndarray:

@@ -139,5 +139,7 @@ def models(rows: list[dict[str, Any]]) -> Panel:
     gap = f"{second['model']} is {second['behind']:.1f} +- {second['dse']:.1f} behind"
     means = f"{best['model']} predicts new networks best, {words}: {gap}."
     alt = "Expected log predictive density of every model relative to the best, with standard errors."
-    read = "Further left is worse; a gap of several standard errors is a real one. Scores are integrated out, a network each."
+    read = (
+        "Further left is worse; a gap of several standard errors is a real one. Scores are integrated out, network by network."
+    )
     return Panel("models", "Which model predicts new networks?", alt, read, means, drawn)

@@ -8,29 +8,14 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from hierattn.base.files.writing import check_new, whole_file
+from hierattn.diagnostics import words
 from hierattn.diagnostics.diagnosis import Diagnosis, diagnose
-from hierattn.diagnostics.power import RIVALS
 from hierattn.observed.observations import Observations
-from hierattn.reporting import figures, fit_figures
+from hierattn.reporting import figures, fit_figures, prediction_figures
 from hierattn.reporting.figures import Panel
 
 if TYPE_CHECKING:
     from xarray import DataTree
-
-TESTS = {
-    "scale": ("the size of the outputs", "value_scale"),
-    "score_scale": ("covariance over tokens and spread, where score_scale moves them", "score_scale"),
-    "kernel": ("the covariance over tokens otherwise", "the kernel"),
-    "spread": ("how much networks differ", "scores shared by a network's coordinates"),
-    "within": ("the coordinates of one network", "Gaussian given the scores"),
-    "normalised": ("networks that are too much alike", "no normalisation"),
-}
-POWERS = RIVALS | {"score_scale": "a score_scale that is off by 30 %"}
-LEADS = {
-    True: "These outputs are consistent with the law, and would have shown it if they were not.",
-    False: "These outputs do not follow the law.",
-    None: "These outputs do not decide whether they follow the law.",
-}
 
 
 def report(
@@ -63,7 +48,7 @@ def render(diagnosis: Diagnosis, fits: "dict[str, DataTree] | None" = None) -> s
             figures.exceedances(diagnosis),
             figures.kurtosis(diagnosis),
         ],
-        "Predictions and power": [figures.predictive(diagnosis), figures.power(diagnosis)],
+        "Predictions and power": [prediction_figures.predictive(diagnosis), prediction_figures.power(diagnosis)],
     }
     table: dict[str, Any] = {}
     if tree is not None:
@@ -75,10 +60,8 @@ def render(diagnosis: Diagnosis, fits: "dict[str, DataTree] | None" = None) -> s
     shown = {title: [panel for panel in panels if panel is not None] for title, panels in sections.items()}
     return _template().render(
         diagnosis=diagnosis,
-        lead=LEADS[diagnosis.consistent],
         record=diagnosis.record,
-        tests=tests_of(diagnosis),
-        powers=[(POWERS[name], power) for name, power in diagnosis.powers.items()],
+        words=words,
         sections={title: panels for title, panels in shown.items() if panels},
         parameters=table,
         fit_reasons=json.loads(tree.attrs["reasons"]) if tree is not None else [],
@@ -88,26 +71,16 @@ def render(diagnosis: Diagnosis, fits: "dict[str, DataTree] | None" = None) -> s
     )
 
 
-def tests_of(diagnosis: Diagnosis) -> list[dict[str, Any]]:
-    """Rows of the table of tests."""
-    if diagnosis.examination is None:
-        return []
-    found = diagnosis.examination
-    rows: list[dict[str, Any]] = []
-    for name, p in found.corrected.items():
-        what, about = TESTS[name]
-        refused = name in found.refused
-        rows.append({"name": name, "what": what, "about": about, "raw": found.p_values[name], "p": p, "refused": refused})
-    return rows
-
-
 def notebook(diagnosis: Diagnosis) -> str:
     """The verdict and the main figures, for a notebook's cell."""
-    panels: list[Panel | None] = [figures.hierarchy(diagnosis), figures.quantiles(diagnosis), figures.power(diagnosis)]
+    panels: list[Panel | None] = [
+        figures.hierarchy(diagnosis),
+        figures.quantiles(diagnosis),
+        prediction_figures.power(diagnosis),
+    ]
     return _template("notebook.html").render(
         diagnosis=diagnosis,
-        lead=LEADS[diagnosis.consistent],
-        tests=tests_of(diagnosis),
+        words=words,
         panels=[panel for panel in panels if panel is not None],
         raw=Markup,
     )

@@ -48,9 +48,9 @@ def axes(width: float = 5.2, height: float = 3.1) -> Iterator[tuple[Figure, Axes
         yield figure, figure.subplots()
 
 
-def beneath(figure: Figure) -> None:
+def beneath(figure: Figure, columns: int = 2) -> None:
     """The legend beneath the figure, where it covers nothing."""
-    figure.legend(loc="outside lower center", ncols=2)
+    figure.legend(loc="outside lower center", ncols=columns)
 
 
 def svg(figure: Figure, name: str) -> str:

@@ -26,6 +26,7 @@ def test_a_law_fixed_in_advance_in_json(run, outputs):
     assert (record["consistent"], record["reasons"][0]["code"], record["scales"]) == (False, "scale", "given")
     assert record["reasons"][0]["numbers"]["estimate"] == pytest.approx(1.0, rel=0.15)
     assert record["p_scale"] < record["level"] < record["p_within"]
+    assert record["next_steps"][0].startswith("check value_scale")
 
 
 def test_options_describe_the_law_and_a_page_is_written(run, tmp_path, outputs):
@@ -38,6 +39,14 @@ def test_options_describe_the_law_and_a_page_is_written(run, tmp_path, outputs):
     assert out.splitlines()[0] == "NOT CONSISTENT"
     assert out.splitlines()[-1] == str(page)
     assert "<code>kernel</code>" in page.read_text()
+    told = " ".join(out.split())
+    assert "looked at p-value finding" in told
+    assert "the rest of the covariance between tokens 0." in told
+    assert min(told.count("differs from the law"), told.count("no difference seen")) > 0
+    assert "40 networks would have shown" in told
+    assert "Is a Gaussian good enough?" in told
+    assert "Next: is the kernel that of the layer's own inputs" in told
+    assert len(out.splitlines()) < 40
     code, _, err = run("report", tmp_path / "plain.npy", "--heads", 1, "--kernel", "identity", "--out", page)
     assert code == 2
     assert "expected a new file" in err

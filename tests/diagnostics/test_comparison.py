@@ -8,8 +8,8 @@ from scipy.special import logsumexp
 
 from hierattn import Architecture, Law, kernels
 from hierattn.base.errors import InputError
-from hierattn.diagnostics import comparison
 from hierattn.diagnostics.comparison import against_gaussian, against_limit, compare, compare_outputs
+from hierattn.diagnostics.comparison import outputs as observed
 from hierattn.law.marginal import from_draws
 from tests.statistics import LEVEL, follows, within
 
@@ -92,6 +92,48 @@ def test_a_given_head_dim_has_a_closer_law():
     assert found["head_dim_excess_kurtosis_limit"] == pytest.approx(closer.excess_kurtosis, rel=1e-9)
     assert "head_dim_variance_finite" not in found
     assert found["gaussian_kl"] == pytest.approx(against_gaussian(Law(Architecture(heads=2, head_dim=16), np.eye(4)))["kl"])
+
+
+def test_a_kernel_in_place_of_random_inputs():
+    """Width 64 with inputs' Gram matrix fixed at K: the law of head_dim 64, n^2 KL = .18 (THEORY section 10)."""
+    found = compare(Architecture(heads=2), 64, networks=2**17, kernel=np.eye(4))
+    assert within(found["kl"], 0.18 / 64**2, found["kl_error"] + 0.005 / 64**2)
+    assert found["token"] == 0
+    given = compare(Architecture(heads=2, head_dim=4), 64, networks=2**12, kernel=np.eye(4))  # the head_dim of the layer
+    assert within(given["head_dim_kl"], 0, given["head_dim_kl_error"])
+    assert not within(given["kl"], 0, given["kl_error"])
+
+
+@pytest.mark.parametrize(
+    ("width", "options", "words"),
+    [
+        (64, {"activation": "relu"}, "activation: expected none with a kernel"),
+        (64, {"tokens": 5}, "tokens: expected 4, as in the kernel, got 5"),
+        (3, {}, "width: expected at least 4, the rank of the kernel, got 3"),
+        (2.5, {}, "width: expected a positive whole number"),
+        (64, {"token": 4}, "token: expected a whole number from 0 to 3, got 4"),
+    ],
+)
+def test_what_contradicts_a_kernel_is_refused(width, options, words):
+    with pytest.raises(InputError, match=words):
+        compare(Architecture(), width, networks=2**12, kernel=np.eye(4), **options)
+
+
+def test_without_a_token_it_is_one_that_sees_most_keys():
+    """The first token of a causal mask sees only itself: its output is Gaussian."""
+    law = Law(Architecture(mask="causal"), np.eye(3))
+    assert against_gaussian(law) == against_gaussian(law, token=2)
+    assert against_gaussian(law)["token"] == 2
+    assert against_gaussian(law)["kl"] > 1e-4
+    assert against_gaussian(law, token=0)["kl"] == pytest.approx(0, abs=1e-9)
+    assert against_gaussian(FOUR)["token"] == 0
+    found = compare_outputs(law.sample(jax.random.key(0), 50, 2), law)
+    assert (found["token"], found["variance_law"]) == (2, law.marginal(2).variance)
+    assert compare(Architecture(mask="causal"), 8, tokens=3, networks=2**8)["token"] == 2
+    window = np.array([[True, False, False], [True, True, False], [False, True, True]])
+    assert against_gaussian(Law(Architecture(mask=window), np.eye(3)))["token"] == 1
+    with pytest.raises(InputError, match="token: expected a whole number from 0 to 2, got 3"):
+        compare_outputs(np.ones((20, 3, 2)), law, token=3)
 
 
 def test_progress_counts_all_networks():
@@ -232,7 +274,7 @@ def test_p_values_are_uniform(monkeypatch):
     """40 samples of 50 networks. The Bonferroni-corrected one may only be too large."""
     law, marginal = Law(Architecture(), np.eye(2)), Law(Architecture(), np.eye(2)).marginal()
     monkeypatch.setattr(Law, "marginal", lambda *_, **__: marginal)
-    monkeypatch.setattr(comparison, "_statistics", lambda *_: {})
+    monkeypatch.setattr(observed, "_statistics", lambda *_: {})
     y = np.asarray(law.sample(jax.random.key(8), 2000, 3), float).reshape(40, 50, 2, 3)
     found = [compare_outputs(part, law, seed=seed) for seed, part in enumerate(y)]
     for name in ("ks_p_value", "scale_p_value"):

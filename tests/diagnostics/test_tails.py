@@ -5,7 +5,9 @@ import pytest
 from scipy import stats
 
 from hierattn import Architecture, Law, Observations, diagnose, kernels
-from hierattn.diagnostics import power, predictive, tails
+from hierattn.diagnostics import power, predictive
+from hierattn.diagnostics.comparison import tails
+from hierattn.diagnostics.comparison.token import square_correlation
 from tests.diagnostics import drawn
 from tests.statistics import SIGMAS
 
@@ -67,7 +69,7 @@ def test_statistics_of_predictions_are_what_they_are_called():
     assert predictive.excess_kurtosis(y) == pytest.approx(np.mean(each))
     flat = y[:, 0] ** 2
     pairs = [np.corrcoef(flat[:, a], flat[:, b])[0, 1] for a in range(5) for b in range(a)]
-    one = predictive.square_correlation(y[:, :1])
+    one = square_correlation(y[:, :1])
     assert one == pytest.approx(np.mean(pairs), abs=0.02)
     assert predictive.token_correlation(y) == pytest.approx(
         np.sum(y[:, 0] * y[:, 1]) / np.sqrt(np.sum(y[:, 0] ** 2) * np.sum(y[:, 1] ** 2))

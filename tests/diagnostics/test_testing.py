@@ -5,7 +5,8 @@ import pytest
 from scipy import stats
 
 from hierattn import Architecture, Law
-from hierattn.diagnostics import reference, statistics, tails, testing
+from hierattn.diagnostics import reference, statistics, testing
+from hierattn.diagnostics.comparison import tails
 from hierattn.inference.methods.moment_table import Directions
 from tests.diagnostics import drawn
 from tests.statistics import mean_agrees, within
@@ -50,10 +51,10 @@ def test_pools_are_networks_of_the_law_and_of_its_rivals():
     found = reference.simulate(law, 8, 2**13, 0)
     g = len(found.view.weights)
     u = slice(4, g)  # whitened directions
-    for pool in (found.law, found.gaussian, found.own):
+    for pool in map(found.among, ("law", "gaussian", "own")):
         assert within(pool[:, u].mean(axis=0), 1.0, pool[:, u].std(axis=0) / np.sqrt(len(pool)) + 1e-6)
     spread = {
-        name: statistics.statistics(getattr(found, name).mean(axis=0), found.view).spread for name in ("law", "gaussian", "own")
+        name: statistics.statistics(found.among(name).mean(axis=0), found.view).spread for name in ("law", "gaussian", "own")
     }
     assert spread["law"] > 0.05
     assert abs(spread["gaussian"]) < 0.01
@@ -76,11 +77,11 @@ def test_p_values_of_the_law_are_uniform_and_those_of_mutants_small():
     mutant = statistics.features(wrong, pools.view).reshape(300, 20, -1).mean(axis=1)
     for free in (frozenset(), frozenset({"score_scale", "value_scale"})):
         at = testing.expected(pools, null, free)
-        p = testing.p_values(testing.tests(at, statistics.statistics(fresh, pools.view)), testing.tests(at, null))
+        p = testing.p_values(testing.numbers(at, statistics.statistics(fresh, pools.view)), testing.numbers(at, null))
         assert set(p) == {"kernel", "spread", "within"} | (set() if free else {"scale", "score_scale"})
         for name, values in p.items():
             assert stats.kstest(values, "uniform").pvalue > 1e-4, name
-        moved = testing.p_values(testing.tests(at, statistics.statistics(mutant, pools.view)), testing.tests(at, null))
+        moved = testing.p_values(testing.numbers(at, statistics.statistics(mutant, pools.view)), testing.numbers(at, null))
         if free:
             assert all(stats.kstest(values, "uniform").pvalue > 1e-9 for values in moved.values())  # taken off
         else:

@@ -20,6 +20,7 @@ frame.onload = () => {
   const boxes = [...page.querySelectorAll("figure svg")].map(picture => picture.getBoundingClientRect());
   document.querySelector("pre").textContent = JSON.stringify({
     boxes: boxes.map(b => [b.left, b.right, b.width, b.height]), page: page.documentElement.scrollWidth,
+    tests: page.querySelector("table.stacked").getBoundingClientRect().right,
     loaded: entries.map(entry => entry.name), title: page.title });
 };
 </script></body>"""
@@ -48,3 +49,4 @@ def test_figures_are_visible_and_nothing_is_loaded(width, tmp_path):
         assert wide > 250
         assert high > 100
     assert found["page"] <= width
+    assert found["tests"] <= width

@@ -6,8 +6,8 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from hierattn import InputError, Observations, diagnose, report
-from hierattn.reporting import page
+from hierattn import Architecture, InputError, Observations, diagnose, report
+from hierattn.reporting import figures, page
 from hierattn.reporting import svg as drawing
 from tests.diagnostics import drawn
 from tests.reporting import trees
@@ -138,11 +138,37 @@ def test_every_figure_is_described_and_says_what_it_means(text):
 def test_the_numbers_are_those_of_the_record(shown):
     found, record = Page(shown[0]), shown[1].record
     cells = {a["data-record"]: found.texts[i].strip() for i, (_, a) in enumerate(found.elements) if "data-record" in a}
-    assert cells == {key: page.number(value).strip() for key, value in record.items() if key != "reasons"}
+    assert cells == {key: page.number(value).strip() for key, value in record.items() if key not in ("reasons", "next_steps")}
     for name in record:
         for index in found.of("td", **{"data-key": name}):
             assert found.texts[index] == page.number(record[name])
     json.dumps(record, allow_nan=False)
+
+
+def test_it_says_what_the_verdict_lets_one_do_and_what_to_do_next(shown):
+    """In the header; and whether a Gaussian would do, with its numbers. No words that only we understand."""
+    text, diagnosis = shown
+    plain = " ".join(Page(text).texts[0].split())
+    assert page.words.meaning(diagnosis) in plain
+    for step in diagnosis.next_steps:
+        assert step[1:] in plain
+    assert f"token {diagnosis.record['gaussian_token']}" in plain
+    assert f"{100 * abs(diagnosis.record['gaussian_quantile_error_999']):.2g} % too small" in plain
+    for word in ("speaks of", "not refused", "tokens otherwise", "scores of their own", "given in advance", "every token"):
+        assert word not in plain
+
+
+def test_figures_say_which_tokens_they_show():
+    """Six tokens under a causal mask: the four that see most keys, and the histogram of the last, which sees all."""
+    y = drawn.law(0, 12, 4, np.eye(6), Architecture(mask="causal", sigma_q=1.6))
+    found = diagnose(Observations(y, np.eye(6), heads=1, mask="causal"), score_scale=1.6, value_scale=1.0)
+    assert found.tokens == found.record["tokens_looked_at"] == [5, 4, 3, 2]
+    panel = figures.kurtosis(found)
+    assert "4 of 6 tokens, of those that see most keys (2, 3, 4, 5)" in panel.read
+    assert f"Token 5 has an excess kurtosis of {found.record['excess_kurtosis_observed'][5]:.3g}" in panel.means
+    assert f"the law says {found.record['excess_kurtosis_law'][0]:.3g}" in panel.means
+    assert "mean square of token 5" in figures.hierarchy(found).svg
+    assert found.record["excess_kurtosis_law"][0] == pytest.approx(found.subject.law.moments(5).excess_kurtosis, rel=1e-4)
 
 
 def test_a_fit_adds_its_own_sections(fitted):
@@ -176,8 +202,8 @@ def test_each_payload_in_the_template(words, raw):
     subject = raw.subject._replace(observations=_named(raw.subject.observations, words))
     renamed = replace(raw, subject=subject)
     renamed.__dict__["record"] = raw.record | {"source": words, "command": f"hierattn diagnose {words}"}
-    drawn_once = page._template("notebook.html").render(diagnosis=renamed, lead=words, tests=[], panels=[], raw=page.Markup)
-    harmless = page._template("notebook.html").render(diagnosis=raw, lead="x", tests=[], panels=[], raw=page.Markup)
+    drawn_once = page._template("notebook.html").render(diagnosis=renamed, words=page.words, panels=[], raw=page.Markup)
+    harmless = page._template("notebook.html").render(diagnosis=raw, words=page.words, panels=[], raw=page.Markup)
     assert Page(drawn_once).skeleton() == Page(harmless).skeleton()
 
 

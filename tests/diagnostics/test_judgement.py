@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hierattn import Architecture, InputError, Law, Observations, diagnose, kernels
-from hierattn.diagnostics import verdict
+from hierattn.diagnostics import judgement
 from hierattn.diagnostics.subject import Subject
 from tests.diagnostics import drawn
 
@@ -102,6 +102,53 @@ def test_a_kernel_each():
         diagnose(obs)
 
 
+HEADS = Architecture(heads=2, sigma_q=np.array([0.4, 3.0]), sigma_v=np.array([1.0, 2.0]))
+
+
+def test_heads_keep_scales_of_their_own():
+    """Outputs of heads that differ: consistent with the layer as it is described, not with the first head's scales."""
+    y = drawn.law(12, 150, 16, layer=HEADS)
+    found = diagnose(Observations(y, np.eye(4), layer=HEADS))
+    assert found.consistent is not False
+    np.testing.assert_array_equal(found.subject.law.layer.score_scale, [0.4, 3.0])
+    assert (found.record["score_scale"], found.record["value_scale"]) == ([0.4, 3.0], [1.0, 2.0])
+    assert (found.record["score_scale_error"], found.record["scales"]) == (0.0, "given")
+    assert found.predictive["excess kurtosis"].p_value > 0.01
+    same = diagnose(Observations(y, np.eye(4), heads=2), score_scale=0.4, value_scale=1.0)
+    assert same.consistent is False
+
+
+def test_heads_that_are_all_off_are_off_by_a_factor():
+    y = 1.5 * drawn.law(13, 150, 16, layer=HEADS)
+    found = diagnose(Observations(y, np.eye(4), layer=HEADS))
+    assert (found.consistent, found.codes) == (False, ["scale"])
+    assert found.reasons[0]["numbers"]["factor"] == pytest.approx(1.5, rel=0.1)
+
+
+@pytest.mark.parametrize("name", ["score_scale", "value_scale"])
+def test_a_scale_for_heads_that_differ_is_refused(name):
+    observations = Observations(drawn.law(14, 20, 4, layer=HEADS), np.eye(4), layer=HEADS)
+    with pytest.raises(InputError, match=f"^{name}: expected none for a layer whose heads have scales of their own"):
+        diagnose(observations, **{name: 1.0})
+    with pytest.raises(InputError, match=r"^layer: expected equal heads where scales are estimated"):
+        diagnose(Observations(drawn.law(14, 20, 4, layer=HEADS), np.eye(4), heads=2), HEADS)
+
+
+def test_what_is_printed_says_what_it_means_and_what_to_do():
+    good, bad = diagnosed(drawn.law(1), **GIVEN), diagnosed(drawn.gaussian(1), **GIVEN)
+    assert str(good).startswith("CONSISTENT\n\nThe outputs look like draws of the law")
+    assert len(str(good).splitlines()) < 25
+    assert len(repr(bad).splitlines()) <= 6
+    told = " ".join(str(bad).split())
+    assert "how much networks differ from each other 0.004 differs from the law" in told
+    assert "150 networks would have shown" in told
+    assert bad.next_steps[0].startswith("are the networks drawn independently")
+    assert "next: " + bad.next_steps[0] in repr(bad)
+    nothing = diagnose(Observations(drawn.law(7, 20, 8), heads=1))
+    assert "nothing was tested" in str(nothing)
+    assert "its kernel or inputs" in " ".join(str(nothing).split())
+
+
 @pytest.mark.parametrize("bad", [0.0, -1.0, np.inf, np.nan])
 def test_scales_are_positive(bad):
     with pytest.raises(InputError, match=r"^score_scale: expected a positive number"):
@@ -115,11 +162,11 @@ def test_other_things_are_refused():
 
 def test_huge_outputs_are_looked_at_in_part():
     obs = Observations(drawn.law(10, 30, 8), np.eye(4), heads=1)
-    assert verdict.outputs_of(Subject(obs, None, None, frozenset(), {}, "given")).shape == (30, 4, 8)
+    assert judgement.outputs_of(Subject(obs, None, None, frozenset(), {}, "given")).shape == (30, 4, 8)
     broad = np.lib.stride_tricks.as_strided(np.ones(1), (4, 4, 2**18), (0, 0, 0))
     big = object.__new__(Observations)
     object.__setattr__(big, "outputs", broad)
-    assert verdict.outputs_of(Subject(big, None, None, frozenset(), {}, "given")).shape == (2, 4, 2**18)
+    assert judgement.outputs_of(Subject(big, None, None, frozenset(), {}, "given")).shape == (2, 4, 2**18)
 
 
 def test_the_law_of_some_tokens_is_that_of_their_rows():

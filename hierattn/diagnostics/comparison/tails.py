@@ -5,11 +5,11 @@ Coordinates of one network share its scores, so that networks, not coordinates, 
 
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from hierattn.diagnostics.comparison import TAILS
+from hierattn.diagnostics import reference
+from hierattn.diagnostics.comparison.token import TAILS, tokens_that_see_most
 from hierattn.law.law import Law
 from hierattn.law.marginal import Marginal
 from hierattn.numerics import mixtures
@@ -27,7 +27,7 @@ class Tails(NamedTuple):
 
     law, gaussian, observed, low, high   quantiles at PROBABILITIES, observed ones with their interval
     given_network                        the same for outputs divided by their network's root mean square
-    exceedances                          rows {percent, observed, low, high, gaussian, bound}: shares over the law's
+    exceedances                          {percent, observed, low, high, gaussian, bound} for each: shares over the law's
     """
 
     law: np.ndarray
@@ -39,24 +39,26 @@ class Tails(NamedTuple):
     exceedances: list[dict[str, Any]]
 
 
+def tokens_of(law: Law) -> list[int]:
+    """Tokens whose distributions are looked at: a few of those that see most keys."""
+    return tokens_that_see_most(law.layer, law.shape)[:MOST_TOKENS]
+
+
 def marginals(law: Law, seed: int) -> list[Marginal]:
-    """Distributions of the first tokens: exact, or over networks with a kernel each by simulation."""
-    tokens = range(min(law.shape[0], MOST_TOKENS))
+    """Distributions of those tokens: exact, or over networks with a kernel each by simulation."""
+    tokens = tokens_of(law)
     if law.L_k.ndim == 2:
         return [law.marginal(token, seed=seed) for token in tokens]
-    turn = np.arange(max(POOL, len(law.L_k))) % len(law.L_k)
-    law = Law.from_factors(law.layer, law.L_k[turn], law.L_q[turn])
-    key_p, key_D = jax.random.split(jax.random.key(seed))
-    F = law.factor(law.scores_from(*law.sample_base(key_p, len(turn))), law.sample_values(key_D, len(turn)))
-    v = np.asarray((F**2).sum(axis=-1), float)
-    rows = [mixtures.compress(np.log(v[:, i]), np.full(len(v), 1 / len(v))) for i in tokens]
+    Sigma = reference.covariances(law, max(POOL, len(law.L_k)), seed)
+    weights = np.full(len(Sigma), 1 / len(Sigma))
+    rows = [mixtures.compress(np.log(Sigma[:, i, i]), weights) for i in tokens]
     return [Marginal(Nodes(row.x[None], row.w[None]), "Monte Carlo") for row in rows]
 
 
 def tails(y: np.ndarray, laws: list[Marginal], seed: int) -> Tails:
-    """Of outputs (network, token, coordinate)."""
+    """Of outputs (network, token, coordinate) of the tokens that these laws are of."""
     scale = np.sqrt([float(law.variance) for law in laws])
-    z = np.abs(y[:, : len(laws)]) / scale[:, None]
+    z = np.abs(y) / scale[:, None]
     quantiles = np.mean([law.isf((1 - PROBABILITIES) / 2) for law in laws] / scale[:, None], axis=0)
     resampled = bootstrap(lambda chosen: np.quantile(chosen, PROBABILITIES), thin(z), seed)
     own = z / np.sqrt((z**2).mean(axis=-1, keepdims=True))
@@ -75,7 +77,7 @@ def exceedance(y: np.ndarray, laws: list[Marginal], p: float, seed: int) -> dict
     """How often |y| exceeds what the law exceeds with probability p, over p; the Gaussian's share, and the law's bound."""
     limit = np.array([float(law.isf(p / 2)) for law in laws])
     sd = np.sqrt([float(law.variance) for law in laws])
-    share = (np.abs(y[:, : len(laws)]) > limit[:, None]).mean(axis=(1, 2)) / p
+    share = (np.abs(y) > limit[:, None]).mean(axis=(1, 2)) / p
     means = bootstrap(np.mean, share, seed)
     bounded = all(np.isfinite(law.v_max) for law in laws)
     bound = float(np.mean([law.tail_bound(t) for law, t in zip(laws, limit, strict=True)]) / p) if bounded else None
