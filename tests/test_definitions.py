@@ -214,24 +214,24 @@ def digests(found):
 
 
 def test_moving_code_and_changing_words_leave_digests_a_changed_number_does_not(copy):
-    """In the whole checkout: `bartlett` moves to a new file; then a number in it changes, several levels beneath a claim."""
+    """In the whole checkout: `_bartlett` moves to a new file; then a number in it changes, several levels beneath a claim."""
     wishart = copy / "hierattn" / "numerics" / "wishart.py"
     text = wishart.read_text()
-    (moving,) = [node for node in ast.parse(text).body if getattr(node, "name", "") == "bartlett"]
+    (moving,) = [node for node in ast.parse(text).body if getattr(node, "name", "") == "_bartlett"]
     lines = text.splitlines(keepends=True)
     body = "".join(lines[moving.lineno - 1 - len(moving.decorator_list) : moving.end_lineno])
     imports = "".join(line for line in lines if line.startswith(("import ", "from ")))
     rest = text.replace(body, "").replace('"""', '"""Other words. ', 1)
     wishart.with_name("triangles.py").write_text(f"{imports}from hierattn.numerics.wishart import chi_square\n\n\n{body}")
-    wishart.write_text(rest + "\n\nfrom hierattn.numerics.triangles import bartlett  # noqa\n")
+    wishart.write_text(rest + "\n\nfrom hierattn.numerics.triangles import _bartlett  # noqa\n")
     before, moved = digests(graph()), Graph(copy)
-    assert "hierattn.numerics.triangles:bartlett" in moved.reached("analysis.claims.joint_law")
+    assert "hierattn.numerics.triangles:_bartlett" in moved.reached("analysis.claims.joint_law")
     assert digests(moved) == before
 
     changed = wishart.with_name("triangles.py")
     changed.write_text(changed.read_text().replace("dtype), -1)", "dtype), -2)"))
     after = digests(Graph(copy))
     stale = {name for name in after if after[name] != before[name]}
-    assert stale == {name for name in before if "bartlett" in before[name]}
+    assert stale == {name for name in before if "_bartlett" in before[name]}
     assert {"joint_law", "finite_width"} <= stale < before.keys()
-    assert {name for name in after["joint_law"] if after["joint_law"][name] != before["joint_law"][name]} == {"bartlett"}
+    assert {name for name in after["joint_law"] if after["joint_law"][name] != before["joint_law"][name]} == {"_bartlett"}

@@ -111,7 +111,7 @@ def test_a_claim_without_its_packages_is_left_alone(toy, tmp_path, capsys):
 def test_claims_reach_what_they_are_about():
     """Facts that anyone can check by reading, however the claim refers to them."""
     facts = {
-        "joint_law": {"Sampled.sample", "Law.sample_base", "same_joint_law", "dense_sample", "bartlett"},
+        "joint_law": {"Sampled.sample", "Hierarchy.sample_base", "same_joint_law", "dense_sample", "bartlett"},
         "divergence": {"FiniteWidth", "RandomInputs", "against_limit"},  # the first two in a program inside a string
         "netsor": {"gate", "residual_mlp", "crossed", "Limit.expect"},
         "fit_time": {"write_fit", "app fit"},  # by the command

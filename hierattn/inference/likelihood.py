@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from hierattn.layer import kernels
 from hierattn.layer.architecture import Architecture
@@ -33,14 +33,14 @@ class Data:
     every key is. The score function is no number: functions of the data are compiled for each.
     """
 
-    S: Float[Array, "t t network"]
-    n: Float[Array, ""]
-    L_q: Float[Array, "q r_q _"]
-    L_k: Float[Array, "k r _"]
-    K: Float[Array, "k k _"]
-    bias: Float[Array, "H q k 1"]
-    allowed: Bool[Array, "q k 1"] | None
-    U: Float[Array, "q t"] | None
+    S: Any  # (t, t, network)
+    n: Any
+    L_q: Any  # (q, r_q, network or 1)
+    L_k: Any  # (k, r, network or 1)
+    K: Any  # (k, k, network or 1)
+    bias: Any  # (H, q, k, 1)
+    allowed: Any  # (q, k, 1)
+    U: Any  # (q, t)
     scores: ScoreFunction
 
     @property
@@ -90,7 +90,7 @@ def terms(data: Data, E: Array, q: Any) -> Terms:
     return Terms(logdet, jnp.sum(P * data.S, axis=(0, 1)))
 
 
-def log_likelihood(data: Data, found: Terms, o: Any) -> Float[Array, " network"]:
+def log_likelihood(data: Data, found: Terms, o: Any) -> Float[Array, "*scores network"]:
     """Of every network, for value_scale o."""
     t = data.S.shape[0]
     return -data.n / 2 * (found.logdet + t * jnp.log(2 * jnp.pi * o**2)) - found.trace / (2 * o**2)

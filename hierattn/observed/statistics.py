@@ -7,7 +7,7 @@ network the law needs only S = Y Y' (THEORY section 9).
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Num
 
 from hierattn.base.errors import unusable
 from hierattn.base.files.stored import Stored
@@ -69,7 +69,7 @@ class Reduction:
         self.lowest, self.highest = np.full(s, np.inf), np.full(s, -np.inf)
         self.sha256, self.done = begin_digest(shape, self.dtype), 0
 
-    def add(self, block: Float[np.ndarray, "some s coordinate"]) -> None:
+    def add(self, block: Num[np.ndarray, "some s coordinate"]) -> None:
         """The outputs of the next networks, all of them finite."""
         block = np.ascontiguousarray(block, self.dtype)
         rows = slice(self.done, self.done + len(block))

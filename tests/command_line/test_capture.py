@@ -51,7 +51,7 @@ def test_captured_reported_diagnosed(run, script, tmp_path):
     code, text, _ = run("report", out, "--out", tmp_path / "report.html", "--json")
     record = json.loads(text)
     assert (code, record["consistent"] is not False, record["scales"], record["head_dim"]) == (0, True, "given", 8)
-    assert "given in advance" in (tmp_path / "report.html").read_text()
+    assert "given, not estimated" in (tmp_path / "report.html").read_text()
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from hierattn.inference.likelihood import Data, Terms, covariance, log_likelihood, terms, terms_and_gradient
 
@@ -77,7 +77,7 @@ def bounded(kick: Float[Array, "H r_q r network"]) -> Float[Array, "H r_q r netw
 
 def move_scores(
     data: Data, state: State, momentum: Array, uniforms: Float[Array, "2 network"], leaps: Any
-) -> tuple[State, Terms, Float[Array, " network"], Float[Array, " network"]]:
+) -> tuple[State, Terms, Float[Array, " network"], Bool[Array, " network"]]:
     """One trajectory of every network; also terms, acceptance probabilities, and whether the energy went astray."""
     q, o = jnp.exp(state.log_q), jnp.exp(state.log_o)
     step = jnp.minimum(jnp.exp(state.log_step) * (0.7 + 0.4 * uniforms[0]), LARGEST_STEP)

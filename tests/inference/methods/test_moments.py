@@ -203,7 +203,7 @@ def test_refusals():
         "needs one kernel for all networks": posed(each, Architecture()),
         "needs at least 2 networks": posed(Observations(y[:1], np.eye(2), heads=1), Architecture()),
         "fits limit_law and finite_head_dim, not the model student_t": student,
-        "at finite head_dim fits only heads that share nothing": posed(Observations(y, np.eye(2), heads=2), shared),
+        "knows no key_value_heads at finite head_dim": posed(Observations(y, np.eye(2), heads=2), shared),
         "knows no scaling 'linear' at infinite head_dim": posed(Observations(y, np.eye(2), heads=1), linear),
     }
     for words, problem in refused.items():

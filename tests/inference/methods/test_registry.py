@@ -67,7 +67,11 @@ REFUSED = [
         posed(NARROW, "finite_head_dim"),
         "not the model finite_head_dim, unless one token is observed",
     ),
-    ("marginal", posed(NARROW.replace(key_value_heads=1), "finite_head_dim", **ONE), "fits only heads that share nothing"),
+    (
+        "marginal",
+        posed(NARROW.replace(key_value_heads=1), "finite_head_dim", **ONE),
+        "knows no key_value_heads at finite head_dim",
+    ),
     ("moments", posed(kernel=EACH), "needs one kernel for all networks"),
 ]
 
