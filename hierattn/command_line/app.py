@@ -17,22 +17,24 @@ from hierattn.command_line.programs import print_program
 app = typer.Typer(
     no_args_is_help=True, pretty_exceptions_enable=False, context_settings={"help_option_names": ["-h", "--help"]}
 )
-COMMANDS = {  # name -> command, and an example of it
-    "law": (print_law, "hierattn law --heads 4 --tokens 8 --mask causal --token 7"),
-    "sample": (write_sample, "hierattn sample --heads 4 --tokens 8 --networks 10000 --out draws.nc"),
-    "simulate": (write_simulation, "hierattn simulate --width 256 --heads 4 --networks 10000 --out networks.nc"),
-    "compare": (print_comparison, "hierattn compare --width 256 --heads 4"),
-    "inspect": (print_inspection, "hierattn inspect outputs.npz --kernel identity --heads 2"),
-    "capture": (write_capture, "hierattn capture --model gpt2 --module 1 --networks 500 --out captured.npz"),
-    "fit": (write_fit, "hierattn fit outputs.npz --heads 2 --out fit.nc"),
-    "calibrate": (write_calibration, "hierattn calibrate --networks 50 --replicates 100 --out calibration.json"),
-    "netsor": (print_program, "hierattn netsor programs.py --program attention --graph attention.svg"),
-    "diagnose": (print_diagnosis, "hierattn diagnose captured.npz"),
-    "report": (write_report, "hierattn report fit.nc --out report.html"),
-    "demo": (run_demo, "hierattn demo --out demo"),
-}
-for name, (command, example) in COMMANDS.items():
-    app.command(name, epilog=f"Example: {example}")(command)
+app.command("law", epilog="Example: hierattn law --heads 4 --tokens 8 --mask causal --token 7")(print_law)
+app.command("sample", epilog="Example: hierattn sample --heads 4 --tokens 8 --networks 10000 --out draws.nc")(write_sample)
+app.command("simulate", epilog="Example: hierattn simulate --width 256 --heads 4 --networks 10000 --out networks.nc")(
+    write_simulation
+)
+app.command("compare", epilog="Example: hierattn compare --width 256 --heads 4")(print_comparison)
+app.command("inspect", epilog="Example: hierattn inspect outputs.npz --kernel identity --heads 2")(print_inspection)
+app.command("capture", epilog="Example: hierattn capture --model gpt2 --module 1 --networks 500 --out captured.npz")(
+    write_capture
+)
+app.command("fit", epilog="Example: hierattn fit outputs.npz --heads 2 --out fit.nc")(write_fit)
+app.command("calibrate", epilog="Example: hierattn calibrate --networks 50 --replicates 100 --out calibration.json")(
+    write_calibration
+)
+app.command("netsor", epilog="Example: hierattn netsor programs.py --program attention --graph attention.svg")(print_program)
+app.command("diagnose", epilog="Example: hierattn diagnose captured.npz")(print_diagnosis)
+app.command("report", epilog="Example: hierattn report fit.nc --out report.html")(write_report)
+app.command("demo", epilog="Example: hierattn demo --out demo")(run_demo)
 
 
 def print_version(wanted: bool) -> None:
