@@ -18,7 +18,7 @@ from hierattn.command_line.console import print_record, progress
 from hierattn.command_line.options import Force, HeadDim, Json, Out, Seed, build_observations, takes
 from hierattn.inference.methods.registry import AUTO, NAMES
 
-FitMethod = StrEnum("FitMethod", list(NAMES))
+FitMethod = StrEnum("FitMethod", list(NAMES))  # type: ignore[misc]
 ASK = FitMethod(AUTO)
 Chains = Annotated[int, typer.Option(help="Chains.", min=1, max=64)]
 Width = Annotated[int | None, typer.Option(help="Width of the networks, for the model linear_scaling.")]

@@ -46,7 +46,7 @@ def test_outputs_of_another_scale_are_noticed():
     def doubled(layer, kernel, known, key, networks, coordinates):
         return 2 * calibration.draw_outputs(layer, kernel, known, key, networks, coordinates)
 
-    record = calibration.summarise(run(8, doubled))
+    record = calibration.summarise(run(5, doubled))
     assert record["value_scale_uniform_p_value"] < 1e-3
     assert record["value_scale_covered_90"] < 3
 

@@ -48,7 +48,7 @@ def agree(x, y):
 
 def test_both_samplers_find_the_same_posterior():
     """A shift of one standard deviation is seen. The networkwise one has finer tests (test_sweeps)."""
-    methods = Networkwise(check_every=1, most_draws=1000), Nuts(warm_up=2, chunk=100, most_draws=600)
+    methods = Networkwise(check_every=1, most_draws=1000), Nuts(warm_up=2, chunk=75, most_draws=300)
     problem = pose(tiny.observations(), tiny.LAYER, lookup("limit_law"), None)
     ours, theirs = (route(problem, method, seed=0, chains=2) for method in methods)
     for name in ("score_scale", "value_scale"):

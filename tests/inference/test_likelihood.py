@@ -29,7 +29,7 @@ def bias(H, s):
 MASK = np.array([[1, 0, 1, 0], [0, 1, 1, 1], [1, 1, 1, 1], [1, 0, 0, 1]], bool)
 SOME = [3, 1, 0]
 DESIGNS = {
-    "some tokens": (Architecture(heads=2), np.diag([1.0, 2.0, 0.5, 1.0]), SOME),  # the first three have equal shapes
+    "causal": (Architecture(heads=2, mask="causal"), np.diag([1.0, 2.0, 0.5, 1.0]), SOME),  # the first three: equal shapes
     "causal, one bias": (Architecture(heads=2, mask="causal", bias=bias(1, 4)[0]), positive(4), SOME),
     "any mask, a bias a head": (Architecture(heads=2, mask=MASK, bias=bias(2, 4)), positive(4), SOME),
     "a kernel a network": (Architecture(heads=2), positive(3, networks=(M,)), [2, 0]),
@@ -174,7 +174,7 @@ def test_nearly_singular_covariances_give_nan_or_the_truth():
 
 def test_scores_that_hardly_differ_are_refused_not_guessed():
     """At a tiny score_scale all rows of A agree and Sigma has rank one: NaN, also in the gradient, so that no move is taken."""
-    data = prepare(positive(3, networks=(M,)), N, *DESIGNS["some tokens"])
+    data = prepare(positive(2, networks=(M,)), N, *DESIGNS["a kernel a network"])
     E = jnp.asarray(np.random.default_rng(0).normal(size=data.latent_shape))
     found = all_routes(data, 1e-9 * E)
     assert np.isnan(found["log_likelihood"]).all()

@@ -19,7 +19,7 @@ from hierattn.inference.methods.moments import Moments
 from hierattn.inference.methods.networkwise import Networkwise
 from hierattn.inference.methods.nuts import Nuts
 
-NETWORKWISE = Networkwise(warm_up=2, check_every=1, most_draws=100)
+NETWORKWISE = Networkwise(warm_up=1, check_every=1, most_draws=100)
 NUTS = Nuts(warm_up=1, chunk=10, most_draws=20)
 METHODS = (Marginal(), Moments(), NETWORKWISE, NUTS)  # what auto asks, but small
 LAYER, K = Architecture(heads=2), kernels.equicorrelated(3, 0.3)

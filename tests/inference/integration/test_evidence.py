@@ -11,7 +11,7 @@ from tests.inference.mutants import mutant
 from tests.statistics import mean_agrees
 
 pytestmark = pytest.mark.usefixtures("float64")
-DIM, BATCHES, PARTICLES = 3, 100, 32
+DIM, BATCHES, PARTICLES = 3, 50, 32
 Y = np.array([[0.5, 3.0, -6.0, 0.5], [0.0, 1.0, 2.0, 0.0], [1.0, 0.0, -1.0, 1.0]])  # (dim, network)
 SD = np.array([2.0, 0.5, 0.2, 2.0])  # of the noise, in networks that are ever harder but for the last
 EDGE = 1.0  # the last network has no likelihood where its first latent variable is larger: in 16 % of the prior
@@ -34,7 +34,7 @@ def annealed(module):
 
 
 def right(found):
-    """Standard errors of the integrated likelihood are 1 to 5 % in 100 batches; posterior moments are tested likewise."""
+    """Standard errors of the integrated likelihood are 1 to 7 % in 50 batches; posterior moments are tested likewise."""
     inside = np.array([1, 1, 1, stats.norm(MEAN[0, 3], np.sqrt(VARIANCE[3])).cdf(EDGE)])
     x = np.asarray(found.x)[..., :3] - MEAN[:, :3]
     evidences = mean_agrees(np.exp(np.asarray(found.log_evidence) - EXACT), inside)
@@ -49,9 +49,10 @@ def test_evidence_and_particles_of_a_gaussian_model():
     assert np.all(found.x[:, :, 0, 3] <= EDGE)
 
 
+FORGOTTEN = "- found.log_prior - beta * found.log_likelihood", "- found.log_prior - found.log_likelihood"
 MUTANTS = [
     ("logsumexp(weight, axis=0) - jnp.log(len(value))", "logsumexp(weight, axis=0) - jnp.log(len(value) + 1)"),
-    ("- found.log_prior - beta * found.log_likelihood", "- found.log_prior - found.log_likelihood"),
+    pytest.param(*FORGOTTEN, marks=pytest.mark.slow),
 ]
 
 
