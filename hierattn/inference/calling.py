@@ -66,9 +66,9 @@ def arguments(problem: Problem, width: int | None, observed: bool) -> dict[str, 
 
 
 def parameters_of(function: Any) -> Any:
-    """Of a model's function, beneath NumPyro's handlers and whatever else it is wrapped in."""
-    while (inner := getattr(function, "fn", None) or getattr(function, "__wrapped__", None)) is not None:
-        function = inner
+    """Of a model's function, beneath NumPyro's handlers; beneath `functools.wraps` Python looks by itself."""
+    while hasattr(function, "fn"):
+        function = function.fn
     return inspect.signature(function).parameters
 
 

@@ -51,7 +51,8 @@ def test_arguments_are_found_beneath_handlers_and_wrappers():
     names = ["outputs", "networks", "coordinates", "secret"]
     handled = handlers.reparam(handlers.substitute(model, {}), config={})
     wrapped = functools.wraps(model)(lambda *args, **kwargs: handled(*args, **kwargs))
-    for function in (model, handled, wrapped, handlers.seed(wrapped, 0), functools.partial(model)):
+    around = functools.wraps(handled)(lambda *args, **kwargs: handled(*args, **kwargs))
+    for function in (model, handled, wrapped, around, handlers.seed(around, 0), functools.partial(model)):
         assert list(parameters_of(function)) == names
     for name in MODELS:
         assert {"outputs", "networks", "coordinates"} <= set(parameters_of(lookup(name).model))

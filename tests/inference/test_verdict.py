@@ -258,6 +258,7 @@ def test_identity_scores_inform_only_the_product_of_both_scales():
     layer = Architecture(score_function="identity")
     assert sorted(never_identified(problem(np.eye(3), layer))) == ["score_scale", "value_scale"]
     assert never_identified(problem(np.eye(3), layer.replace(bias=np.eye(3)))) == {}
+    assert never_identified(problem(np.eye(1), layer.replace(bias=np.ones((1, 1))))) == {}  # one key, of any weight
 
 
 @pytest.mark.parametrize(("networks", "code"), [(1, ["one_network"]), (3, ["few_networks"]), (12, [])])

@@ -34,7 +34,7 @@ FIRST_LEAPS = 8
 GROUP = 2  # chains that share their vector operations
 SPREAD = 0.5  # of the chains' first log score_scale
 NEVER = 2**32 - 1  # a sweep that never comes: the key of a chain's start
-MORE = "allow more sweeps (--most-draws, or most_draws of the method)"
+MORE = "allow more sweeps (--most-draws)"
 TO_DO = {
     "rhat": MORE,
     "ess": MORE,
@@ -111,8 +111,7 @@ class Networkwise(Method):
     def advice(self, problem: Problem, code: str) -> str:
         """By the kind of trouble; one head is trouble by itself."""
         if problem.layer.heads == 1 and problem.observations.s > 1 and code != "stuck":
-            walls = "with one head a covariance is singular wherever two tokens look alike, which chains pass slowly"
-            return f"{walls}: observe fewer tokens, or {MORE}"
+            return f"with one head chains are slow where two tokens look alike: observe fewer tokens, or {MORE}"
         return TO_DO[code]
 
 

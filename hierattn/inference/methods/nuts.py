@@ -29,7 +29,7 @@ STATISTICS = {
     "accept_prob": "acceptance_rate",
     "potential_energy": "lp",
 }
-MORE = "allow more draws (--most-draws, or most_draws of the method)"
+MORE = "allow more draws (--most-draws)"
 TO_DO = {
     "rhat": f"{MORE}, or give narrower priors",
     "ess": MORE,
