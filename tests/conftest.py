@@ -4,7 +4,6 @@ Of long lists of variants some run every time, and the others, marked slow, by `
 """
 
 import os
-import re
 import sys
 from pathlib import Path
 
@@ -52,16 +51,3 @@ def run(monkeypatch, capsys):
         return stop.value.code or 0, captured.out, captured.err
 
     return run
-
-
-SLOW = (
-    r"test_models.py::test_conditioning_and_inspection\[(?!limit_law|student_t)",
-    r"test_checkpoints.py::test_a_fit_killed_by_sigkill_goes_on_as_if_it_had_not_been\[nuts",
-    r"base/files/test_reading.py::test_large_files_cost_little_memory",
-)
-
-
-def pytest_collection_modifyitems(items):
-    for item in items:
-        if any(re.search(pattern, item.nodeid) for pattern in SLOW):
-            item.add_marker(pytest.mark.slow)

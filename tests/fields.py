@@ -41,7 +41,7 @@ from tests.statistics import SIGMAS, same_means
 
 PAGE = Path(__file__).parent.parent / "docs" / "fields.md"
 BEGIN, END = "<!-- begin table -->", "<!-- end table -->"
-NETWORKS, WIDTH, KEY = 20_000, 4, jax.random.key(0)
+NETWORKS, WIDTH, KEY = 10_000, 4, jax.random.key(0)
 BUDGET = 2**19  # numbers of an integral: errors are stated, and need not be small
 ROUNDING = 1e-5  # of draws in single precision
 K = kernels.from_inputs(np.random.default_rng(0).normal(size=(3, 4)))

@@ -18,6 +18,7 @@ from numpyro.infer.util import initialize_model, log_density
 from hierattn import Architecture, InputError, Law, kernels
 from hierattn.models import DIMS
 from tests.statistics import same_joint_law
+from tests.variants import variants
 
 K = kernels.equicorrelated(3, 0.3)
 LAYER = Architecture(heads=2)
@@ -48,7 +49,7 @@ def test_prior_draws(name):
     assert inspect.signature(module.priors).parameters["scale"].default == 1.0
 
 
-@pytest.mark.parametrize("name", ARGUMENTS)
+@pytest.mark.parametrize("name", variants(ARGUMENTS, ["limit_law"]))
 def test_conditioning_and_inspection(name):
     """Observed sites, plates, shapes; the density has a finite gradient in every latent variable, where samplers need it."""
     outputs = Law(LAYER, K).sample(jax.random.key(1), 6, 5)

@@ -35,6 +35,7 @@ def test_wheel_holds_the_package_and_nothing_else_at_top_level(wheel):
     assert ours <= set(names)
 
 
+@pytest.mark.slow
 def test_wheel_works_in_a_fresh_environment(wheel, tmp_path):
     """With its dependencies, installed by the pip of this environment; bytecode of what is not imported is not made."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)

@@ -25,7 +25,7 @@ def diagnosed(y, K):
     return diagnose(Observations(y, K, heads=1), **GIVEN)
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 def test_kernels_in_another_order_are_noticed_and_those_in_the_right_one_are_not(seed):
     y, K = networks(seed)
     right = diagnosed(y, K)

@@ -9,6 +9,7 @@ from hierattn.frameworks.description import Grams, Tally, describe
 from hierattn.frameworks.runs import Linear, Run, outputs_of
 from tests.frameworks import drawn
 from tests.statistics import same_joint_law
+from tests.variants import variants
 
 RNG = np.random.default_rng(1)
 X = 1.5 * RNG.normal(size=(4, 6))
@@ -82,10 +83,11 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_the_law_of_the_description(case):
+@pytest.mark.parametrize("name", variants(CASES, ["biases", "crossed, bias"]))
+def test_the_law_of_the_description(name):
     """Exact at any width, as weights are Gaussian. Mutants: 1/sqrt(H) forgotten in sigma_o; scores twice as large."""
     rng = np.random.default_rng(2)
+    case = CASES[name]
     setting = {"X": X, **case}
     description, K, y = described([drawn.run(rng, **setting) for _ in range(NETWORKS)])
     tokens = description.tokens

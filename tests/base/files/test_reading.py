@@ -200,6 +200,7 @@ def test_lack_of_memory_is_not_the_files_fault(tmp_path):
         raise MemoryError
 
 
+@pytest.mark.slow
 def test_large_files_cost_little_memory():
     """200 MB in every kind of file: less than 128 MB more than the imports, half of which are the outputs that are kept."""
     with tempfile.TemporaryDirectory() as folder:
