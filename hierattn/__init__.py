@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from hierattn.reporting.notebook import diagnose
     from hierattn.reporting.page import report
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "Architecture",
     "FiniteWidth",

@@ -19,7 +19,8 @@ from timing import record
 
 from hierattn import Architecture, Law, Observations
 from hierattn.inference import fitting
-from hierattn.inference.methods import networkwise, nuts
+from hierattn.inference.methods import networkwise, nuts, sweeps
+from hierattn.inference.methods.protocol import Run
 from hierattn.inference.problem import pose
 
 ROOT = Path(__file__).parent.parent.parent
@@ -40,17 +41,17 @@ def report(name: str, draws: dict, seconds: float, before: float) -> float:
     return rate
 
 
-def default(observations: Observations, layer: Architecture, sweeps: int = 3000) -> float:
+def default(observations: Observations, layer: Architecture, number: int = 3000) -> float:
     """Network by network."""
     problem = pose(observations, layer, fitting.lookup("limit_law"), None)
-    prior = networkwise.Prior(problem.prior["score_scale"], problem.prior["value_scale"], observations.scale)
+    prior = sweeps.Prior(problem.prior["score_scale"], problem.prior["value_scale"], observations.scale)
     start, times = time.perf_counter(), []
 
     def enough(draws) -> bool:
         times.append((time.perf_counter(), draws.log_q.shape[1]))
-        return draws.log_q.shape[1] >= sweeps
+        return draws.log_q.shape[1] >= number
 
-    drawn = networkwise.sample(problem.data(), prior, SEED, CHAINS, enough)
+    drawn = networkwise.Networkwise().sample_until(problem.data(), prior, Run(SEED, CHAINS), enough)
     (first, skipped), (last, _) = times[0], times[-1]
     draws = {
         "score_scale": np.exp(drawn.log_q[:, skipped:]),
@@ -61,15 +62,16 @@ def default(observations: Observations, layer: Architecture, sweeps: int = 3000)
 
 def plain(observations: Observations, layer: Architecture, number: int = 200) -> float:
     """NumPyro's NUTS over parameters and scores, from all outputs."""
+    method = nuts.Nuts()
     problem = pose(observations, layer, fitting.lookup(str(ROOT / "models" / "limit_law.py")), None)
     start, times = time.perf_counter(), []
 
     def enough(draws: dict, statistics: dict) -> bool:
         times.append(time.perf_counter())
-        return draws["score_scale"].shape[1] >= number + nuts.CHUNK
+        return draws["score_scale"].shape[1] >= number + method.chunk
 
-    draws, statistics = nuts.sample(problem, SEED, CHAINS, enough)
-    kept = {name: x[:, nuts.CHUNK :] for name, x in draws.items()}
+    draws, statistics = method.sample_until(problem, Run(SEED, CHAINS), enough)
+    kept = {name: x[:, method.chunk :] for name, x in draws.items()}
     print(f"    {statistics['n_steps'].mean():.0f} steps a draw")
     return report("NumPyro, explicit model", kept, times[-1] - times[0], times[0] - start)
 

@@ -27,7 +27,7 @@ def prior() -> dict:
 def case(networks: int, tokens: int, heads: int, coordinates: int, seen: list[int] | None) -> dict:
     """90 % intervals cover 80 to 98 times in 100, ranks uniform at 1e-3."""
     layer, K = Architecture(heads=heads), np.eye(tokens)
-    found = calibration.replicates(layer, K, networks, coordinates, REPLICATES, seen, prior(), seed=SEED)
+    found = calibration.replicates(calibration.Design(layer, K, networks, coordinates, seen, prior()), REPLICATES, SEED)
     record = calibration.summarise(list(found))
     covered = all(80 <= record[f"{name}_covered_90"] <= 98 for name in calibration.PARAMETERS)
     uniform = all(value > 1e-3 for name, value in record.items() if name.endswith("p_value"))
@@ -57,7 +57,8 @@ MUTANTS = {  # with as many replicates as it takes to notice them
 def mutant(draw, number: int) -> dict:
     """Data that do not follow the law: ranks are not uniform."""
     layer = Architecture(heads=2)
-    found = calibration.replicates(layer, np.eye(4), 50, 16, number, None, prior(), seed=SEED, draw=draw)
+    design = calibration.Design(layer, np.eye(4), 50, 16, None, prior(), draw=draw)
+    found = calibration.replicates(design, number, SEED)
     record = calibration.summarise(list(found))
     return {"passed": any(value < 1e-3 for name, value in record.items() if name.endswith("p_value")), **record}
 
