@@ -4,7 +4,6 @@ import sys
 import warnings
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
@@ -55,13 +54,13 @@ class Gathered(ModuleType):
         raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
 
 
-class Forwarding(MetaPathFinder, Loader):
+class Forwarding:
     """Finds an old name and loads the module, or gathers the modules, that have taken its place."""
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         """A spec for names that have moved, and for nothing else."""
         package, _, name = fullname.partition(".")
-        return ModuleSpec(fullname, self) if package == "hierattn" and name in MOVED | PUBLIC else None
+        return ModuleSpec(fullname, self) if package == "hierattn" and name in MOVED | PUBLIC else None  # type: ignore[arg-type]
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         """The module under its new name, or one that gathers several."""
@@ -88,4 +87,4 @@ class Forwarding(MetaPathFinder, Loader):
 def forward() -> None:
     """Let old names be found."""
     if not any(isinstance(finder, Forwarding) for finder in sys.meta_path):
-        sys.meta_path.append(Forwarding())
+        sys.meta_path.append(Forwarding())  # type: ignore[arg-type]
