@@ -48,11 +48,11 @@ def diagnose(
 ) -> Diagnosis:
     """Do these outputs follow the law?
 
-    subject       `Observations`, or a fit (DataTree)
-    layer         heads, mask, head_dim, ... where the subject does not know them; its scales do not matter
-    score_scale   with value_scale: a law fixed in advance. Scales that are not given are those of the observations' layer, if
-                  it is described (each head its own, where heads differ), and estimated otherwise: those of a fit by their
-                  posterior median, others from moments
+    - subject: `Observations`, or a fit (DataTree)
+    - layer: heads, mask, head_dim, ... where the subject does not know them; its scales do not matter
+    - score_scale: with value_scale: a law fixed in advance. Scales that are not given are those of the observations' layer, if
+      it is described (each head its own, where heads differ), and estimated otherwise: those of a fit by their posterior
+      median, others from moments
     """
     given: dict[str, Any] = {"score_scale": score_scale, "value_scale": value_scale}
     for name, value in given.items():

@@ -13,9 +13,9 @@ from hierattn.diagnostics.subject import Subject
 class Examination(NamedTuple):
     """Outputs held against a law.
 
-    seen, drawn          statistics of the outputs, and of data sets of the law
-    p_values, corrected  of every test, and corrected for their number
-    tests                the tests' own numbers
+    - seen, drawn: statistics of the outputs, and of data sets of the law
+    - p_values, corrected: of every test, and corrected for their number
+    - tests: the tests' own numbers
     """
 
     reference: reference.Reference

@@ -25,11 +25,11 @@ WORDS = {True: "CONSISTENT", False: "NOT CONSISTENT", None: "UNDECIDED"}
 class Judgement:
     """On outputs, and what it is based on.
 
-    consistent   with the law: True, False, or None where these outputs could not have shown a departure
-    reasons      {code, message, numbers}: why, the most important first
-    outputs      those that were looked at
-    examination  the tests; None where there is no law to hold the outputs against
-    powers       with which departures would have been seen
+    - consistent: with the law: True, False, or None where these outputs could not have shown a departure
+    - reasons: {code, message, numbers}: why, the most important first
+    - outputs: those that were looked at
+    - examination: the tests; None where there is no law to hold the outputs against
+    - powers: with which departures would have been seen
     """
 
     subject: Subject

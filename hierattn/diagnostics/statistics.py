@@ -26,8 +26,8 @@ AT_ONCE = 2**20  # numbers held at once
 class View(NamedTuple):
     """Where outputs are looked at: directions that whiten, weights of `spread` over all directions, coordinates C.
 
-    kernels  how many there are; networks take them in turn. One for all, or one for each network that was observed
-    own      the matrices Q_k of `pairing`; None with one kernel, or where all kernels predict much the same
+    - kernels: how many there are; networks take them in turn. One for all, or one for each network that was observed
+    - own: the matrices Q_k of `pairing`; None with one kernel, or where all kernels predict much the same
     """
 
     at: Directions

@@ -22,10 +22,10 @@ OF_THE_LAW = ("limit_law", "finite_head_dim")  # models that are the law with a 
 class Subject(NamedTuple):
     """Outputs against a law.
 
-    law      None if there is none to be had: no kernel, or a model without the hierarchy
-    free     scales that were estimated, and draws (posterior or bootstrap) of them
-    origin   where the scales are from: "given", "moments" or "fit"
-    tree     the fit, if there is one
+    - law: None if there is none to be had: no kernel, or a model without the hierarchy
+    - free: scales that were estimated, and draws (posterior or bootstrap) of them
+    - origin: where the scales are from: "given", "moments" or "fit"
+    - tree: the fit, if there is one
     """
 
     observations: Observations

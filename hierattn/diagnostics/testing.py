@@ -27,10 +27,10 @@ SHUFFLED = 2**19  # numbers that are shuffled between networks
 class Expected(NamedTuple):
     """What turns statistics into tests.
 
-    mean   of the statistics over data sets of the law
-    slope  their derivative in log score_scale
-    root   V with V V' the inverse covariance of shape; joint_root of shape and spread
-    free   names of scales that were estimated
+    - mean: of the statistics over data sets of the law
+    - slope: their derivative in log score_scale
+    - root: V with V V' the inverse covariance of shape; joint_root of shape and spread
+    - free: names of scales that were estimated
     """
 
     mean: Statistics

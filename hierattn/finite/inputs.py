@@ -16,10 +16,10 @@ ALWAYS_LINEAR = 60.0  # |W h| of a unit Gaussian h passes this with probability 
 class RandomInputs:
     """Inputs x^i = phi(W^i h) of a network of width n: h ~ N(0, I_n), a fresh n x n matrix W^i for every token (THEORY 1).
 
-    width       n
-    tokens      tokens of the sequence; with cross-attention those of keys and values
-    activation  phi: a name or any function of one coordinate
-    queries     tokens of the queries where they differ (cross-attention), made from the same h
+    - width: n
+    - tokens: tokens of the sequence; with cross-attention those of keys and values
+    - activation: phi: a name or any function of one coordinate
+    - queries: tokens of the queries where they differ (cross-attention), made from the same h
     """
 
     width: int

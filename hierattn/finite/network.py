@@ -47,8 +47,8 @@ def stream(
 ) -> Iterator[Simulated]:
     """The networks in order, batch by batch.
 
-    inputs        RandomInputs, redrawn for every network, or an array X (tokens, width) that all of them share
-    query_inputs  X of the queries (queries, width) where they differ from it (cross-attention)
+    - inputs: RandomInputs, redrawn for every network, or an array X (tokens, width) that all of them share
+    - query_inputs: X of the queries (queries, width) where they differ from it (cross-attention)
     """
     check_key(rng_key)
     check_counts(networks=networks, coordinates=coordinates)

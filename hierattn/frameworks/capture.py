@@ -45,14 +45,14 @@ def capture(
 ) -> Captured:
     """Run a model, and observe one of its attention layers.
 
-    model        a PyTorch or Flax model, or a function that builds one anew (with a seed, if it takes an argument), and may
-                 return (model, inputs). With networks > 1 a model is not looked at as it is, but drawn anew by its own
-                 initialiser: Hugging Face's from their config, parts of torch.nn as by default; any other needs a function
-    inputs       arguments of a call of the model: an array, a tuple or a dict. Sequences of a batch are tokens of one network
-    module       which attention layer: its place among those that are recognised, or its name
-    coordinates  raw outputs kept of every network (as many as fit); all of them enter the sufficient statistics
-    layer        describes a module that is not recognised; `module` must then be its name
-    advance      called with the number of networks just done
+    - model: a PyTorch or Flax model, or a function that builds one anew (with a seed, if it takes an argument), and may return
+      (model, inputs). With networks > 1 a model is not looked at as it is, but drawn anew by its own initialiser: Hugging
+      Face's from their config, parts of torch.nn as by default; any other needs a function
+    - inputs: arguments of a call of the model: an array, a tuple or a dict. Sequences of a batch are tokens of one network
+    - module: which attention layer: its place among those that are recognised, or its name
+    - coordinates: raw outputs kept of every network (as many as fit); all of them enter the sufficient statistics
+    - layer: describes a module that is not recognised; `module` must then be its name
+    - advance: called with the number of networks just done
     """
     check_counts(networks=networks, **({} if coordinates is None else {"coordinates": coordinates}))
     first, framework, inputs = first_network(model, inputs, networks, seed_of(seed, 0))

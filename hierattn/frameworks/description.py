@@ -65,11 +65,11 @@ class Tally:
 class Description:
     """A layer as the law sees it.
 
-    module     its name and class
-    layer      with all scales; mask and bias are over the kernel's tokens
-    variances  of the entries of W^Q .. W^O (q, k, v, o) and of their biases (b_q, ...)
-    tokens     those of the kernel that are observed: the queries
-    remarks    what is to be known of the translation
+    - module: its name and class
+    - layer: with all scales; mask and bias are over the kernel's tokens
+    - variances: of the entries of W^Q .. W^O (q, k, v, o) and of their biases (b_q, ...)
+    - tokens: those of the kernel that are observed: the queries
+    - remarks: what is to be known of the translation
     """
 
     module: str

@@ -31,14 +31,14 @@ class Linear(NamedTuple):
 class Run:
     """One layer of one network as it ran on a batch of sequences.
 
-    X_q, X        inputs of the queries, and of keys and values (the same array in self-attention)
-    y             outputs, after W^O and before anything else
-    maps          the linear maps q, k, v and o
-    factor        scores are factor <q_i, k_j>: n_H^{-1/2} in most layers, 1 in T5
-    allowed       may query i look at key j?
-    bias          added to the scores, one for all sequences
-    rotary        frequencies by which coordinates d and d + n_H / 2 of queries and keys are turned
-    initialisers  variances that entries of a map's W have, if they were drawn as its class does by default
+    - X_q, X: inputs of the queries, and of keys and values (the same array in self-attention)
+    - y: outputs, after W^O and before anything else
+    - maps: the linear maps q, k, v and o
+    - factor: scores are factor <q_i, k_j>: n_H^{-1/2} in most layers, 1 in T5
+    - allowed: may query i look at key j?
+    - bias: added to the scores, one for all sequences
+    - rotary: frequencies by which coordinates d and d + n_H / 2 of queries and keys are turned
+    - initialisers: variances that entries of a map's W have, if they were drawn as its class does by default
     """
 
     X_q: Float[np.ndarray, "batch q n"]

@@ -45,9 +45,9 @@ class Replicate(NamedTuple):
 class Design:
     """What is calibrated.
 
-    prior    distributions in place of the model's own
-    truth    parameters to use in all data sets instead of draws from the prior (coverage then, not calibration)
-    draw     outputs drawn in another way than `draw_outputs`, which calibration should notice
+    - prior: distributions in place of the model's own
+    - truth: parameters to use in all data sets instead of draws from the prior (coverage then, not calibration)
+    - draw: outputs drawn in another way than `draw_outputs`, which calibration should notice
     """
 
     layer: Architecture

@@ -28,8 +28,8 @@ LAYER_NAMES = ("heads", *record.COUNTS, *record.WORDS, *record.ARRAYS, record.MA
 class Posterior(NamedTuple):
     """What a method found: draws (chain, draw, ...) of parameters, statistics of the sampler (chain, draw), and reasons.
 
-    Sigma    (chain, record, network, token, token), conditional covariances of the observed networks, where they were drawn
-    reasons  things to know: {code, message, numbers}
+    - Sigma: (chain, record, network, token, token), conditional covariances of the observed networks, where they were drawn
+    - reasons: things to know: {code, message, numbers}
     """
 
     draws: dict[str, np.ndarray]

@@ -56,7 +56,7 @@ def convergence(
 ) -> list[dict[str, Any]]:
     """Why these draws cannot be trusted, and what to do; nothing if they can. The log density counts like a parameter.
 
-    advice    what to do about "rhat", "ess", "divergences", "ebfmi" and "stuck", as the method says
+    - advice: what to do about "rhat", "ess", "divergences", "ebfmi" and "stuck", as the method says
     """
     table, chains = summary(draws | {"log_density": statistics["lp"]}), statistics["lp"].shape[0]
     found = [*_disagreement(table, chains), *_effective(table, chains), *_trajectories(statistics)]

@@ -90,8 +90,8 @@ class Scores(dist.TransformedDistribution):
 class Gaussian(dist.Distribution):
     """N(0, F F') on tokens, event (token,), for a factor F (..., token, m); with a density on a subspace if that is singular.
 
-    basis       orthonormal basis (token, r) of the range of F F', None if that is everything
-    no_density  why there is none, for a range that moves with the scores
+    - basis: orthonormal basis (token, r) of the range of F F', None if that is everything
+    - no_density: why there is none, for a range that moves with the scores
     """
 
     arg_constraints = {"factor": constraints.independent(constraints.real, 2)}

@@ -30,8 +30,8 @@ from hierattn.layer.architecture import Architecture
 class Law(Hierarchy, Sampled):
     """The law of the outputs of `layer` for inputs with kernel K.
 
-    K             (s, s), kernel of the inputs; with cross-attention that of keys and values
-    query_kernel  (s_q, s_q), kernel of the queries' inputs where they differ (cross-attention)
+    - K: (s, s), kernel of the inputs; with cross-attention that of keys and values
+    - query_kernel: (s_q, s_q), kernel of the queries' inputs where they differ (cross-attention)
 
     One network is one draw of the scores: `sample` draws networks, and for each its coordinates. The first networks are
     the same however many are asked for. dtype follows K and JAX's x64 setting.

@@ -35,9 +35,9 @@ LOWEST, HIGHEST = -80, 60  # log v that bins can hold
 class Marginal(NamedTuple):
     """The distribution of one token's outputs.
 
-    nodes   log v and weights, one row a rule; the first is used, the others tell its error
-    method  "closed form", "quadrature" (a finer and a coarser rule), "RQMC" or "Monte Carlo" (all parts, then all but one)
-    v_max   the largest v there can be (infinite where there is none)
+    - nodes: log v and weights, one row a rule; the first is used, the others tell its error
+    - method: "closed form", "quadrature" (a finer and a coarser rule), "RQMC" or "Monte Carlo" (all parts, then all but one)
+    - v_max: the largest v there can be (infinite where there is none)
     """
 
     nodes: Nodes

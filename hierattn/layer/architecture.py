@@ -30,15 +30,15 @@ ARRAY_NAMES = (*SCALE_NAMES, "bias", "rotary")
 class Architecture:
     """An attention layer, described.
 
-    heads            H, the number of heads
-    head_dim         n_H, the inner dimension of a head; None takes it to infinity with the width
-    key_value_heads  heads that own their W^K and W^V (grouped queries); None gives every head its own
-    sigma_q .. _o    weight scales, one float or one per head
-    scaling          "sqrt": scores divided by sqrt(n_H); "linear": divided by n_H, so that they vanish as it grows
-    mask             None, "causal", or a boolean (s, s) array: may query i look at key j?
-    bias             fixed term added to the scores, (s, s) or (H, s, s)
-    rotary           frequencies theta_b of rotary position embeddings, one for each pair of head coordinates
-    score_function   "softmax" over keys, or another of `hierattn.layer.scores`, such as "identity"
+    - heads: H, the number of heads
+    - head_dim: n_H, the inner dimension of a head; None takes it to infinity with the width
+    - key_value_heads: heads that own their W^K and W^V (grouped queries); None gives every head its own
+    - sigma_q .. _o: weight scales, one float or one per head
+    - scaling: "sqrt": scores divided by sqrt(n_H); "linear": divided by n_H, so that they vanish as it grows
+    - mask: None, "causal", or a boolean (s, s) array: may query i look at key j?
+    - bias: fixed term added to the scores, (s, s) or (H, s, s)
+    - rotary: frequencies theta_b of rotary position embeddings, one for each pair of head coordinates
+    - score_function: "softmax" over keys, or another of `hierattn.layer.scores`, such as "identity"
 
     With cross-attention, queries and keys have kernels of their own, which `Law` takes; mask and bias are then (s_q, s_k).
     """

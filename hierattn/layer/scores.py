@@ -23,10 +23,10 @@ from hierattn.numerics.softmax_integrals import MeanVariance
 class ScoreFunction(ABC):
     """A map from the scores of a query to its weights over keys. It has no state: one object stands for each.
 
-    shift_invariant  does a constant added to a row of scores change nothing?
-    sums_to_one      do the weights of a row sum to one?
-    homogeneous      is A(c p) = c A(p), so that scales of scores and of values cannot be told apart?
-    integrals        exact integrals over independent scores (`softmax_integrals`), where they are known
+    - shift_invariant: does a constant added to a row of scores change nothing?
+    - sums_to_one: do the weights of a row sum to one?
+    - homogeneous: is A(c p) = c A(p), so that scales of scores and of values cannot be told apart?
+    - integrals: exact integrals over independent scores (`softmax_integrals`), where they are known
     """
 
     name: ClassVar[str]

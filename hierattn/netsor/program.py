@@ -109,8 +109,8 @@ def output(phi: Function, *arguments: Vectors | Scalars, axes: str = "") -> Outp
 class Program:
     """A program that ends in the outputs y, with names for what is to be printed, drawn or asked for by name. It never changes.
 
-    dots, base           its single scalars; the single Gaussian vectors that its outputs are made of
-    scalars, gaussians   the same as families
+    - dots, base: its single scalars; the single Gaussian vectors that its outputs are made of
+    - scalars, gaussians: the same as families
     """
 
     def __init__(self, title: str, y: Outputs | Vectors, **names: Family) -> None:

@@ -22,10 +22,10 @@ ACCURACY, BUDGET = 1e-4, 2**23
 def two_samples(x: Any, y: Any, seed: int = 0) -> dict[str, Any]:
     """Do two samples follow one law? Distances, variances with standard errors, and p-values that count all tests made.
 
-    ks_p_value          two-sample Kolmogorov-Smirnov of every output
-    projection_p_value  the same of random combinations of outputs
-    scale_p_value       the same of mean squares over coordinates, which networks with common scalars spread
-    product_p_value     means of products of outputs in one coordinate, and of their squares in two
+    - ks_p_value: two-sample Kolmogorov-Smirnov of every output
+    - projection_p_value: the same of random combinations of outputs
+    - scale_p_value: the same of mean squares over coordinates, which networks with common scalars spread
+    - product_p_value: means of products of outputs in one coordinate, and of their squares in two
     """
     x, y = (np.asarray(z, float).reshape(len(z), -1, np.shape(z)[-1]) for z in (x, y))
     if x.shape[1:] != y.shape[1:] or min(len(x), len(y)) < 20:

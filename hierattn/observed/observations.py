@@ -30,23 +30,25 @@ __all__ = ["DIMS", "Observations", "read"]
 class Observations:
     """Outputs (network, token, coordinate) of attention layers, and what is known of the layers.
 
-    S                (network, s, s), the sum of y y' over coordinates, in float64
-    coordinates      n_obs, how many were summed
-    kernel           K over its t tokens: (t, t), (network, t, t), or None: to be inferred
-    kernel_origin    "given", "inputs" (X X' / n), "identity" or "inferred"
-    tokens           (s,), which of the kernel's tokens the outputs hold
-    heads, mask      of the layer, where they are known; the mask is "causal" or boolean (t, t)
-    layer            all of it, if it is known, its scales too, so that the law is fixed in advance; heads and mask are its own
-    outputs          the outputs themselves, of as many leading coordinates as are kept, and at least one
-    constant_tokens  tokens (of the outputs) that never vary
-    source, sha256   where the outputs are from, and a hash of those that were read
+    - S: (network, s, s), the sum of y y' over coordinates, in float64
+    - coordinates: n_obs, how many were summed
+    - kernel: K over its t tokens: (t, t), (network, t, t), or None: to be inferred
+    - kernel_origin: "given", "inputs" (X X' / n), "identity" or "inferred"
+    - tokens: (s,), which of the kernel's tokens the outputs hold
+    - heads, mask: of the layer, where they are known; the mask is "causal" or boolean (t, t)
+    - layer: all of it, if it is known, its scales too, so that the law is fixed in advance; heads and mask are its own
+    - outputs: the outputs themselves, of as many leading coordinates as are kept, and at least one
+    - constant_tokens: tokens (of the outputs) that never vary
+    - source, sha256: where the outputs are from, and a hash of those that were read
 
-    outputs   an array, (network, token, coordinate)
-    kernel    an array, "identity" (of s tokens), "identity:t", or "inferred", which is the default
-    inputs    instead of a kernel: (network, token, width) for a kernel each, or (token, width) for one
-    tokens    needed where the outputs do not hold all of the kernel's tokens in order
-    mask      "causal", boolean (t, t), or "none", which takes off the layer's; another than the layer's is refused
-    networks  use the first so many only
+    They are made from
+
+    - outputs: an array, (network, token, coordinate)
+    - kernel: an array, "identity" (of s tokens), "identity:t", or "inferred", which is the default
+    - inputs: instead of a kernel: (network, token, width) for a kernel each, or (token, width) for one
+    - tokens: needed where the outputs do not hold all of the kernel's tokens in order
+    - mask: "causal", boolean (t, t), or "none", which takes off the layer's; another than the layer's is refused
+    - networks: use the first so many only
     """
 
     S: Float[np.ndarray, "network s s"]

@@ -20,11 +20,11 @@ SMALLEST, LARGEST = 1e-100, 1e100  # sizes of outputs whose squares are numbers,
 class Statistics(NamedTuple):
     """What is left of outputs (network, token, coordinate).
 
-    S                the sum of y y' over coordinates, in float64
-    coordinates      how many were summed
-    outputs          the outputs themselves, of leading coordinates
-    constant_tokens  tokens that never vary
-    sha256           a hash of all outputs
+    - S: the sum of y y' over coordinates, in float64
+    - coordinates: how many were summed
+    - outputs: the outputs themselves, of leading coordinates
+    - constant_tokens: tokens that never vary
+    - sha256: a hash of all outputs
     """
 
     S: Float[np.ndarray, "network s s"]
@@ -54,9 +54,9 @@ class Statistics(NamedTuple):
 class Reduction:
     """Statistics in the making: networks are added in their order, a block at a time.
 
-    shape  (network, token, coordinate) of all that will come
-    dtype  of the outputs
-    kept   leading coordinates that are kept at most; as many as fit into KEPT bytes, and at least one
+    - shape: (network, token, coordinate) of all that will come
+    - dtype: of the outputs
+    - kept: leading coordinates that are kept at most; as many as fit into KEPT bytes, and at least one
     """
 
     def __init__(self, shape: tuple[int, int, int], dtype: np.dtype, label: str, kept: int | None = None) -> None:

@@ -28,7 +28,7 @@ def report(
 ) -> Diagnosis:
     """Write a report: of a diagnosis, or of outputs or a fit, which are diagnosed first (with the options of `diagnose`).
 
-    fits   fits of the same outputs by other models, by name, to be ranked
+    - fits: fits of the same outputs by other models, by name, to be ranked
     """
     check_new(out, force)
     diagnosis = subject if isinstance(subject, Diagnosis) else diagnose(subject, **options)

@@ -18,11 +18,11 @@ TOO_LARGE = 2**31  # bytes of an array read whole
 class Stored:
     """An array, not yet read.
 
-    label   how messages call it: `outputs`, or `outputs in x.npz`
-    read    read(rows) gives the array in blocks of so many rows
-    source  the name of its file, or "array"
-    dims    names of its axes, where the file has them
-    unit    rows that the file stores together: blocks of whole units are read once
+    - label: how messages call it: `outputs`, or `outputs in x.npz`
+    - read: read(rows) gives the array in blocks of so many rows
+    - source: the name of its file, or "array"
+    - dims: names of its axes, where the file has them
+    - unit: rows that the file stores together: blocks of whole units are read once
     """
 
     label: str

@@ -25,9 +25,9 @@ DRAWN = 10_000  # networks of the law in a two-sample test, at least
 def compare_outputs(outputs: Any, law: Law, token: int | None = None, seed: int = 0) -> dict[str, Any]:
     """Observed outputs (network, token, coordinate) against a law, one token: distances, and tests whose p-values are honest.
 
-    ks_p_value          Kolmogorov-Smirnov, one coordinate of each network
-    scale_p_value       the same for the networks' mean squares, which only shared scores spread as the law says
-    projection_p_value  two-sample tests of random combinations of tokens against draws of the law, Bonferroni
+    - ks_p_value: Kolmogorov-Smirnov, one coordinate of each network
+    - scale_p_value: the same for the networks' mean squares, which only shared scores spread as the law says
+    - projection_p_value: two-sample tests of random combinations of tokens against draws of the law, Bonferroni
 
     Without a token: the first of those that see most keys.
     """

@@ -25,9 +25,9 @@ POOL = 2**14  # networks simulated where every network has a kernel of its own
 class Tails(NamedTuple):
     """Quantiles of |y|, pooled over tokens of unit variance under the law, and how often the law's own are exceeded.
 
-    law, gaussian, observed, low, high   quantiles at PROBABILITIES, observed ones with their interval
-    given_network                        the same for outputs divided by their network's root mean square
-    exceedances                          {percent, observed, low, high, gaussian, bound} for each: shares over the law's
+    - law, gaussian, observed, low, high: quantiles at PROBABILITIES, observed ones with their interval
+    - given_network: the same for outputs divided by their network's root mean square
+    - exceedances: {percent, observed, low, high, gaussian, bound} for each: shares over the law's
     """
 
     law: np.ndarray

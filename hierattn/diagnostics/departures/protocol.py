@@ -18,12 +18,12 @@ from hierattn.diagnostics.statistics import Statistics, View
 class Held(NamedTuple):
     """Statistics of one data set, or of many along a leading axis, held against those of the law: what a test is given.
 
-    seen, off  the statistics, and what they have more than the law leads one to expect
-    slope      derivative of the expected ones in log score_scale
-    moved      how far log score_scale was estimated off by shape; 0 where it was given
-    across     what of shape no score_scale explains, whitened
-    along      how far shape and spread are off in the direction of score_scale; None where it moves nothing
-    free       names of scales that were estimated
+    - seen, off: the statistics, and what they have more than the law leads one to expect
+    - slope: derivative of the expected ones in log score_scale
+    - moved: how far log score_scale was estimated off by shape; 0 where it was given
+    - across: what of shape no score_scale explains, whitened
+    - along: how far shape and spread are off in the direction of score_scale; None where it moves nothing
+    - free: names of scales that were estimated
     """
 
     seen: Statistics
@@ -48,10 +48,10 @@ class Simulated(NamedTuple):
 class Test:
     """A number for each data set, whose rank among simulated ones is a p-value.
 
-    name       of the p-value in the record: p_<name>
-    number     from what a data set shows; None where there is nothing to look at
-    two_sided  or only large numbers refuse the law
-    among      data sets of the law, or of a rival, by its name
+    - name: of the p-value in the record: p_<name>
+    - number: from what a data set shows; None where there is nothing to look at
+    - two_sided: or only large numbers refuse the law
+    - among: data sets of the law, or of a rival, by its name
     """
 
     name: str
@@ -64,10 +64,10 @@ class Test:
 class Rival:
     """Outputs that have the departure: could they have been told from the law?
 
-    name         of the power in the record: power_<name>
-    words        "... would have shown <words>"
-    outputs      networks of the rival, made of simulated ones of the law; None where there is no such rival
-    probability  instead: that it is noticed, given the scales estimated, the error of log score_scale, and a level
+    - name: of the power in the record: power_<name>
+    - words: "... would have shown <words>"
+    - outputs: networks of the rival, made of simulated ones of the law; None where there is no such rival
+    - probability: instead: that it is noticed, given the scales estimated, the error of log score_scale, and a level
     """
 
     name: str
@@ -80,10 +80,10 @@ class Rival:
 class Departure:
     """One way not to follow the law.
 
-    code       of the reason that names it
-    looked_at  in plain words
-    points_to  what is wrong if it is found
-    remedy     what to do next
+    - code: of the reason that names it
+    - looked_at: in plain words
+    - points_to: what is wrong if it is found
+    - remedy: what to do next
     """
 
     code: str

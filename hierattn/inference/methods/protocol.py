@@ -18,10 +18,10 @@ from hierattn.inference.problem import Posterior, Problem
 class Run:
     """How a method is run, whichever it is.
 
-    seed, chains  of its random numbers; how many chains, or groups of independent draws
-    width         of the networks, for models that need it
-    checkpoint    where chunks of a long run are kept
-    advance       called with the number of draws of each chain just done
+    - seed, chains: of its random numbers; how many chains, or groups of independent draws
+    - width: of the networks, for models that need it
+    - checkpoint: where chunks of a long run are kept
+    - advance: called with the number of draws of each chain just done
     """
 
     seed: int = 0
@@ -35,8 +35,8 @@ class Run:
 class Method(ABC):
     """A way to a posterior.
 
-    name     what users call it
-    sampled  are draws those of chains, whose convergence must be judged?
+    - name: what users call it
+    - sampled: are draws those of chains, whose convergence must be judged?
     """
 
     name: ClassVar[str]

@@ -30,7 +30,7 @@ def method_of(method: "str | Method") -> "Method":
 def choose_method(problem: "Problem", method: "str | Method | tuple[Method, ...]" = AUTO) -> "tuple[Method, str]":
     """How to fit, and why so: a method asked for, by name or as it is, or the first of several that wants to.
 
-    method    "auto" asks all methods; a tuple of methods is asked in its order
+    - method: "auto" asks all methods; a tuple of methods is asked in its order
     """
     if isinstance(method, str):
         check_choice("method", method, NAMES)
