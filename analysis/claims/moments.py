@@ -80,7 +80,7 @@ def trapezoid(s: int, q: float, d: float, c: float) -> tuple[float, float]:
     values, vectors = np.linalg.eigh(np.eye(s) - 1 / s)
     grid = np.stack(np.meshgrid(*[z] * (s - 1), indexing="ij"), axis=-1).reshape(-1, s - 1)
     weights = np.prod(np.stack(np.meshgrid(*[weight] * (s - 1), indexing="ij"), axis=-1).reshape(-1, s - 1), axis=1)
-    u = d * (moments._softmax(q * grid @ (vectors * np.sqrt(values.clip(0)))[:, 1:].T) ** 2).sum(axis=1) + c
+    u = d * (SCORE_FUNCTIONS["softmax"].weights(q * grid @ (vectors * np.sqrt(values.clip(0)))[:, 1:].T) ** 2).sum(axis=1) + c
     mean = weights @ u
     return mean, 3 * (weights @ (u - mean) ** 2) / mean**2
 
