@@ -1,6 +1,6 @@
 """Sampling of the limit law's posterior, network by network: chains of sweeps, in chunks, until they agree.
 
-The moves of a sweep, and why they leave the posterior as it is, are in `sweeps`.
+The moves of a sweep, and why they leave the posterior as it is, are in `sweeps.sweep`.
 """
 
 from collections.abc import Callable
@@ -19,13 +19,14 @@ from hierattn.inference.checkpoints import in_chunks
 from hierattn.inference.integration.integrated import Integrated, of_limit_law
 from hierattn.inference.likelihood import Data, terms
 from hierattn.inference.methods.protocol import Method, Run, of_law
-from hierattn.inference.methods.sweeps import ORBITS, RECORDS, SIGMA_EVERY, Draws, Prior, State, chunk
+from hierattn.inference.methods.sweeps.directions import Lines, framed, lines_of
+from hierattn.inference.methods.sweeps.sweep import ORBITS, RECORDS, SIGMA_EVERY, Draws, Prior, State, chunk
 from hierattn.inference.problem import Posterior, Problem
 from hierattn.inference.verdict import convergence
 from hierattn.numerics.random_numbers import normals
 
 TURN = 1.5  # angle of a trajectory of the typical network: a quarter turn forgets where it began
-FEWEST, MOST = 4, 32  # steps of a trajectory
+FEWEST, MOST, MOST_BESIDE_LINES = 4, 32, 12  # steps of a trajectory
 WARM_UP, CHECK_EVERY = 8, 2  # chunks: of adaptation, and between questions whether draws are enough
 MOST_DRAWS = 20_000  # sweeps of a chain at most
 SIGMA_ROOM = 2**16  # numbers of Sigma kept of a chunk, on average
@@ -81,14 +82,16 @@ class Networkwise(Method):
     def sample_until(self, data: Data, prior: Prior, run: Run, enough: Callable[[Draws], bool]) -> Draws:
         """Draws (chain, sweep) after warm-up, until they are `enough`."""
         keys = jax.vmap(partial(jax.random.fold_in, jax.random.key(run.seed)))(jnp.arange(run.chains))
-        states = starts(data, prior, run.seed, keys)
+        data = framed(data)
+        lines, states = lines_of(data), starts(data, prior, run.seed, keys)
+        most = MOST if lines is None else MOST_BESIDE_LINES
         sigma_chunks = -(-run.chains * RECORDS * data.S.size // self.sigma_room)  # one in so many keeps its records
 
         def step(carry: tuple[State, Any], k: int) -> tuple[tuple[State, Any], dict[str, np.ndarray]]:
             states, leaps = carry
             adapting = k < self.warm_up
-            states, draws = run_chains(data, prior, states, keys, leaps, adapting, compiled=k > 0)
-            leaps = np.asarray(leaps_for(states)) if adapting else leaps
+            states, draws = run_chains(data, lines, prior, states, keys, leaps, adapting, compiled=k > 0)
+            leaps = np.asarray(leaps_for(states, most)) if adapting else leaps
             run.advance(RECORDS * SIGMA_EVERY)
             if adapting:
                 return (states, leaps), {}
@@ -132,7 +135,8 @@ def start(data: Data, rng_key: Array, log_q: Any) -> State:
     trace = jnp.sum(terms(data, E, jnp.exp(log_q)).trace)
     log_o = jnp.log(trace / (networks * data.n * t)) / 2
     steps, orbit_steps = jnp.full(networks, -2.0, E.dtype), jnp.full(len(ORBITS), -3.0, E.dtype)
-    return State(E, jnp.asarray(log_q, E.dtype), log_o, steps, orbit_steps, jnp.zeros((), int))
+    square = jnp.ones((E.shape[1], networks), E.dtype)
+    return State(E, jnp.asarray(log_q, E.dtype), log_o, steps, orbit_steps, square, jnp.zeros((), int))
 
 
 def starts(data: Data, prior: Prior, seed: int, rng_keys: Array) -> State:
@@ -156,18 +160,25 @@ def _admitted(prior: Any, log_scale: Array, unit: Any, rng_key: Array) -> Array:
     return jnp.where(prior.support(jnp.exp(log_scale) * unit), log_scale, drawn)
 
 
-def leaps_for(states: State) -> int:
-    """Steps of a trajectory that turn the typical network by TURN."""
+def leaps_for(states: State, most: int) -> int:
+    """Steps of a trajectory that turn the typical network by TURN, if that is not too many."""
     step = float(np.exp(np.median(np.asarray(states.log_step))))
-    return int(np.clip(round(TURN / step), FEWEST, MOST))
+    return int(np.clip(round(TURN / step), FEWEST, most))
 
 
 def run_chains(
-    data: Data, prior: Prior, states: State, rng_keys: Array, leaps: Any, adapting: bool, compiled: bool
+    data: Data,
+    lines: Lines | None,
+    prior: Prior,
+    states: State,
+    rng_keys: Array,
+    leaps: Any,
+    adapting: bool,
+    compiled: bool,
 ) -> tuple[State, Draws]:
     """A chunk of all chains, GROUP at a time, joined by NumPy, untraced. Draws do not depend on the number of threads."""
     groups = [slice(first, first + GROUP) for first in range(0, len(rng_keys), GROUP)]
-    run_group = partial(chunk, data, prior, leaps=leaps, adapting=jnp.asarray(adapting), records=RECORDS)
+    run_group = partial(chunk, data, lines, prior, leaps=leaps, adapting=jnp.asarray(adapting), records=RECORDS)
 
     def of(group: slice) -> tuple[State, Draws]:
         return jax.tree.map(np.asarray, run_group(jax.tree.map(lambda x: np.asarray(x)[group], states), rng_keys[group]))

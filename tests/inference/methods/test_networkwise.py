@@ -10,9 +10,10 @@ import pytest
 from hierattn import Architecture, InputError, Law, Observations, kernels
 from hierattn.inference import likelihood
 from hierattn.inference.fitting import lookup
-from hierattn.inference.methods import networkwise, sweeps
+from hierattn.inference.methods import networkwise
 from hierattn.inference.methods.networkwise import Networkwise
 from hierattn.inference.methods.protocol import Run
+from hierattn.inference.methods.sweeps import sweep as sweeps
 from hierattn.inference.problem import pose
 
 pytestmark = pytest.mark.usefixtures("float64")
