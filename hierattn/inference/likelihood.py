@@ -101,6 +101,14 @@ def log_likelihood(data: Data, found: Terms, o: Any) -> Float[Array, "*scores ne
     return -data.n / 2 * (found.logdet + t * jnp.log(2 * jnp.pi * o**2)) - found.trace / (2 * o**2)
 
 
+def deviances(Sigma: Float[np.ndarray, "place t t"], S: Float[np.ndarray, "t t"]) -> Float[np.ndarray, " place"]:
+    """How badly covariances, each up to a factor, explain the mean of S, as if outputs were Gaussian."""
+    values, vectors = np.linalg.eigh(Sigma)
+    values = np.maximum(values, 1e-10 * values[:, -1:])
+    along = np.einsum("qji,jk,qki->qi", vectors, S, vectors)
+    return len(S) * np.log(np.sum(along / values, axis=1)) + np.sum(np.log(values), axis=1)
+
+
 def terms_and_gradient(data: Data, E: Array, q: Any, o: Any) -> tuple[Terms, Float[Array, "H r_q r network"]]:
     """What the likelihood is made of, and its gradient in E.
 

@@ -11,13 +11,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from hierattn.base.errors import unusable
 from hierattn.base.threads import in_threads
 from hierattn.inference.checkpoints import in_chunks
 from hierattn.inference.integration.integrated import Integrated, of_limit_law
-from hierattn.inference.likelihood import Data, terms
+from hierattn.inference.likelihood import Data, covariance, deviances, terms
 from hierattn.inference.methods.protocol import Method, Run, of_law
 from hierattn.inference.methods.sweeps.directions import Lines, framed, lines_of
 from hierattn.inference.methods.sweeps.sweep import ORBITS, RECORDS, SIGMA_EVERY, Draws, Prior, State, chunk
@@ -33,7 +33,8 @@ SIGMA_ROOM = 2**16  # numbers of Sigma kept of a chunk, on average
 ROOM_FOR_SIGMA = 2**24  # numbers of Sigma that a fit keeps
 FIRST_LEAPS = 8
 GROUP = 2  # chains that share their vector operations
-SPREAD = 0.5  # of the chains' first log score_scale
+SPREAD = 0.3  # of the chains' first log score_scale
+LOOKED_AT = np.linspace(-2.0, 2.0, 9)  # where that may be: log sizes of scores
 NEVER = 2**32 - 1  # a sweep that never comes: the key of a chain's start
 MORE = "allow more sweeps (--most-draws)"
 TO_DO = {
@@ -143,7 +144,8 @@ def starts(data: Data, prior: Prior, seed: int, rng_keys: Array) -> State:
     """A start for every chain, scores of about one, with parameters that the prior admits."""
     first = jax.vmap(lambda key: jax.random.fold_in(key, NEVER))(rng_keys)
     kernel_size = float(np.mean(np.diagonal(data.K))) or 1.0
-    places = SPREAD * jnp.asarray(np.random.default_rng(seed).normal(size=len(rng_keys))) - np.log(kernel_size)
+    centre = likeliest(data, first[0], LOOKED_AT - np.log(kernel_size))
+    places = centre + SPREAD * jnp.asarray(np.random.default_rng(seed).normal(size=len(rng_keys)))
     log_q = _admitted(prior.score_scale, places, 1.0, jax.random.fold_in(rng_keys[0], NEVER - 1))
     states = jax.vmap(lambda key, log_q: start(data, key, log_q))(first, log_q)
     if not np.all(np.isfinite(states.log_o)):
@@ -152,6 +154,19 @@ def starts(data: Data, prior: Prior, seed: int, rng_keys: Array) -> State:
         raise unusable("kernel", "a kernel with which outputs have a density", got, remedy)
     log_o = _admitted(prior.value_scale, states.log_o, prior.unit, jax.random.fold_in(rng_keys[0], NEVER - 2))
     return states._replace(log_o=log_o)
+
+
+def likeliest(data: Data, rng_key: Array, log_q: Float[np.ndarray, " place"]) -> float:
+    """At which of some places the mean of S is explained best, as if outputs were Gaussian: only where chains begin."""
+    Sigma = np.asarray(expected(data, rng_key, jnp.asarray(log_q)))
+    return float(log_q[deviances(Sigma, np.asarray(data.S.mean(axis=-1))).argmin()])
+
+
+@jax.jit
+def expected(data: Data, rng_key: Array, log_q: Float[Array, " place"]) -> Float[Array, "place t t"]:
+    """Mean Sigma over networks drawn from the prior."""
+    E = normals(rng_key, data.latent_shape)
+    return jax.lax.map(lambda x: covariance(data, E, jnp.exp(x)).mean(axis=-1), log_q)
 
 
 def _admitted(prior: Any, log_scale: Array, unit: Any, rng_key: Array) -> Array:
