@@ -19,8 +19,9 @@ from timing import record
 
 from hierattn import Architecture, Law, Observations
 from hierattn.inference import fitting
-from hierattn.inference.methods import networkwise, nuts, sweeps
+from hierattn.inference.methods import networkwise, nuts
 from hierattn.inference.methods.protocol import Run
+from hierattn.inference.methods.sweeps import sweep as sweeps
 from hierattn.inference.problem import pose
 
 ROOT = Path(__file__).parent.parent.parent

@@ -81,7 +81,12 @@ def prepare(S: Any, n: int, layer: Architecture, K: Any, tokens: Any = None, U: 
 
 def covariance(data: Data, E: Array, q: Any) -> Float[Array, "t t network"]:
     """Sigma of every network for value_scale 1."""
-    return _covariance(*_attention(data, E, q)[1:])
+    return covariance_of(data, attention(data, E, q))
+
+
+def covariance_of(data: Data, A: Float[Array, "H q k network"]) -> Float[Array, "t t network"]:
+    """Sigma of attention weights, for value_scale 1."""
+    return _covariance(*_rows(data, A))
 
 
 def terms(data: Data, E: Array, q: Any) -> Terms:
@@ -96,12 +101,21 @@ def log_likelihood(data: Data, found: Terms, o: Any) -> Float[Array, "*scores ne
     return -data.n / 2 * (found.logdet + t * jnp.log(2 * jnp.pi * o**2)) - found.trace / (2 * o**2)
 
 
+def deviances(Sigma: Float[np.ndarray, "place t t"], S: Float[np.ndarray, "t t"]) -> Float[np.ndarray, " place"]:
+    """How badly covariances, each up to a factor, explain the mean of S, as if outputs were Gaussian."""
+    values, vectors = np.linalg.eigh(Sigma)
+    values = np.maximum(values, 1e-10 * values[:, -1:])
+    along = np.einsum("qji,jk,qki->qi", vectors, S, vectors)
+    return len(S) * np.log(np.sum(along / values, axis=1)) + np.sum(np.log(values), axis=1)
+
+
 def terms_and_gradient(data: Data, E: Array, q: Any, o: Any) -> tuple[Terms, Float[Array, "H r_q r network"]]:
     """What the likelihood is made of, and its gradient in E.
 
     d/dSigma = (P S P / o^2 - n P) / 2 with P = Sigma^{-1}; then back through Sigma, weights and scores.
     """
-    A, rows, rows_K = _attention(data, E, q)
+    A = attention(data, E, q)
+    rows, rows_K = _rows(data, A)
     P, logdet = inverse(_covariance(rows, rows_K))
     t, H = data.S.shape[0], A.shape[0]
     PS = total(lambda k: P[:, k, None] * data.S[k], t)
@@ -116,15 +130,19 @@ def terms_and_gradient(data: Data, E: Array, q: Any, o: Any) -> tuple[Terms, Flo
     )
 
 
-def _attention(data: Data, E: Array, q: Any) -> tuple[Array, Array, Array]:
-    """Attention A, its rows (U' A on a subspace), and these times K."""
-    (s, r_q), (k, r) = data.L_q.shape[:2], data.L_k.shape[:2]
+def attention(data: Data, E: Array, q: Any) -> Float[Array, "H q k network"]:
+    """Weights A of the scores of latent E."""
+    r_q, r = data.L_q.shape[1], data.L_k.shape[1]
     left = total(lambda c: data.L_q[:, c, None] * E[:, None, c], r_q)
     p = q * total(lambda c: left[:, :, None, c] * data.L_k[:, c], r) + data.bias
-    A = data.scores.weights(p, data.allowed, axis=2)
-    U = data.U
+    return data.scores.weights(p, data.allowed, axis=2)
+
+
+def _rows(data: Data, A: Array) -> tuple[Array, Array]:
+    """Rows of attention (U' A on a subspace), and these times K."""
+    U, s, k = data.U, data.L_q.shape[0], data.K.shape[0]
     rows = A if U is None else total(lambda i: U[i, :, None, None] * A[:, i, None], s)
-    return A, rows, total(lambda j: rows[:, :, j, None] * data.K[j], k)
+    return rows, total(lambda j: rows[:, :, j, None] * data.K[j], k)
 
 
 def _covariance(rows: Array, rows_K: Array) -> Array:

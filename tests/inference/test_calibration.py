@@ -10,8 +10,9 @@ from scipy import stats
 
 from hierattn import Architecture
 from hierattn.inference import calibration
-from hierattn.inference.methods import networkwise, sweeps
+from hierattn.inference.methods import networkwise
 from hierattn.inference.methods.networkwise import Networkwise
+from hierattn.inference.methods.sweeps import sweep as sweeps
 
 LAYER, K = Architecture(heads=1), np.eye(2)
 PRIOR = {name: dist.LogNormal(0.0, 0.5) for name in calibration.PARAMETERS}

@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.interpolate import CubicSpline
 
+from hierattn.inference.likelihood import deviances
 from hierattn.inference.methods import moment_table, priors
 from hierattn.inference.methods.moment_table import PILOT, Directions, averages, directions, expected_features, features
 from hierattn.inference.methods.one_token import ambiguity
@@ -112,11 +113,7 @@ def _choose_directions(problem: Problem, log_q: np.ndarray, S: Float[np.ndarray,
     Sigma = averages(problem.law, np.exp(log_q), Directions(np.eye(t), np.zeros(t)), PILOT).Sigma
     if t == 1:
         return directions(Sigma, log_q, len(log_q) // 2)
-    values, vectors = np.linalg.eigh(Sigma)
-    values = np.maximum(values, 1e-10 * values[:, -1:])
-    along = np.einsum("qji,jk,qki->qi", vectors, S, vectors)
-    deviance = t * np.log(np.sum(along / values, axis=1)) + np.sum(np.log(values), axis=1)
-    return directions(Sigma, log_q, int(deviance.argmin()))
+    return directions(Sigma, log_q, int(deviances(Sigma, S).argmin()))
 
 
 def ratios(means: Float[np.ndarray, "*any 6"]) -> Float[np.ndarray, "*any 5"]:

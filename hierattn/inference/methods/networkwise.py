@@ -1,6 +1,6 @@
 """Sampling of the limit law's posterior, network by network: chains of sweeps, in chunks, until they agree.
 
-The moves of a sweep, and why they leave the posterior as it is, are in `sweeps`.
+The moves of a sweep, and why they leave the posterior as it is, are in `sweeps.sweep`.
 """
 
 from collections.abc import Callable
@@ -11,28 +11,30 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from hierattn.base.errors import unusable
 from hierattn.base.threads import in_threads
 from hierattn.inference.checkpoints import in_chunks
 from hierattn.inference.integration.integrated import Integrated, of_limit_law
-from hierattn.inference.likelihood import Data, terms
+from hierattn.inference.likelihood import Data, covariance, deviances, terms
 from hierattn.inference.methods.protocol import Method, Run, of_law
-from hierattn.inference.methods.sweeps import ORBITS, RECORDS, SIGMA_EVERY, Draws, Prior, State, chunk
+from hierattn.inference.methods.sweeps.directions import Lines, framed, lines_of
+from hierattn.inference.methods.sweeps.sweep import ORBITS, RECORDS, SIGMA_EVERY, Draws, Prior, State, chunk
 from hierattn.inference.problem import Posterior, Problem
 from hierattn.inference.verdict import convergence
 from hierattn.numerics.random_numbers import normals
 
 TURN = 1.5  # angle of a trajectory of the typical network: a quarter turn forgets where it began
-FEWEST, MOST = 4, 32  # steps of a trajectory
+FEWEST, MOST, MOST_BESIDE_LINES = 4, 32, 12  # steps of a trajectory
 WARM_UP, CHECK_EVERY = 8, 2  # chunks: of adaptation, and between questions whether draws are enough
 MOST_DRAWS = 20_000  # sweeps of a chain at most
 SIGMA_ROOM = 2**16  # numbers of Sigma kept of a chunk, on average
 ROOM_FOR_SIGMA = 2**24  # numbers of Sigma that a fit keeps
 FIRST_LEAPS = 8
 GROUP = 2  # chains that share their vector operations
-SPREAD = 0.5  # of the chains' first log score_scale
+SPREAD = 0.3  # of the chains' first log score_scale
+LOOKED_AT = np.linspace(-2.0, 2.0, 9)  # where that may be: log sizes of scores
 NEVER = 2**32 - 1  # a sweep that never comes: the key of a chain's start
 MORE = "allow more sweeps (--most-draws)"
 TO_DO = {
@@ -81,14 +83,16 @@ class Networkwise(Method):
     def sample_until(self, data: Data, prior: Prior, run: Run, enough: Callable[[Draws], bool]) -> Draws:
         """Draws (chain, sweep) after warm-up, until they are `enough`."""
         keys = jax.vmap(partial(jax.random.fold_in, jax.random.key(run.seed)))(jnp.arange(run.chains))
-        states = starts(data, prior, run.seed, keys)
+        data = framed(data)
+        lines, states = lines_of(data), starts(data, prior, run.seed, keys)
+        most = MOST if lines is None else MOST_BESIDE_LINES
         sigma_chunks = -(-run.chains * RECORDS * data.S.size // self.sigma_room)  # one in so many keeps its records
 
         def step(carry: tuple[State, Any], k: int) -> tuple[tuple[State, Any], dict[str, np.ndarray]]:
             states, leaps = carry
             adapting = k < self.warm_up
-            states, draws = run_chains(data, prior, states, keys, leaps, adapting, compiled=k > 0)
-            leaps = np.asarray(leaps_for(states)) if adapting else leaps
+            states, draws = run_chains(data, lines, prior, states, keys, leaps, adapting, compiled=k > 0)
+            leaps = np.asarray(leaps_for(states, most)) if adapting else leaps
             run.advance(RECORDS * SIGMA_EVERY)
             if adapting:
                 return (states, leaps), {}
@@ -132,14 +136,16 @@ def start(data: Data, rng_key: Array, log_q: Any) -> State:
     trace = jnp.sum(terms(data, E, jnp.exp(log_q)).trace)
     log_o = jnp.log(trace / (networks * data.n * t)) / 2
     steps, orbit_steps = jnp.full(networks, -2.0, E.dtype), jnp.full(len(ORBITS), -3.0, E.dtype)
-    return State(E, jnp.asarray(log_q, E.dtype), log_o, steps, orbit_steps, jnp.zeros((), int))
+    square = jnp.ones((E.shape[1], networks), E.dtype)
+    return State(E, jnp.asarray(log_q, E.dtype), log_o, steps, orbit_steps, square, jnp.zeros((), int))
 
 
 def starts(data: Data, prior: Prior, seed: int, rng_keys: Array) -> State:
     """A start for every chain, scores of about one, with parameters that the prior admits."""
     first = jax.vmap(lambda key: jax.random.fold_in(key, NEVER))(rng_keys)
     kernel_size = float(np.mean(np.diagonal(data.K))) or 1.0
-    places = SPREAD * jnp.asarray(np.random.default_rng(seed).normal(size=len(rng_keys))) - np.log(kernel_size)
+    centre = likeliest(data, first[0], LOOKED_AT - np.log(kernel_size))
+    places = centre + SPREAD * jnp.asarray(np.random.default_rng(seed).normal(size=len(rng_keys)))
     log_q = _admitted(prior.score_scale, places, 1.0, jax.random.fold_in(rng_keys[0], NEVER - 1))
     states = jax.vmap(lambda key, log_q: start(data, key, log_q))(first, log_q)
     if not np.all(np.isfinite(states.log_o)):
@@ -150,24 +156,44 @@ def starts(data: Data, prior: Prior, seed: int, rng_keys: Array) -> State:
     return states._replace(log_o=log_o)
 
 
+def likeliest(data: Data, rng_key: Array, log_q: Float[np.ndarray, " place"]) -> float:
+    """At which of some places the mean of S is explained best, as if outputs were Gaussian: only where chains begin."""
+    Sigma = np.asarray(expected(data, rng_key, jnp.asarray(log_q)))
+    return float(log_q[deviances(Sigma, np.asarray(data.S.mean(axis=-1))).argmin()])
+
+
+@jax.jit
+def expected(data: Data, rng_key: Array, log_q: Float[Array, " place"]) -> Float[Array, "place t t"]:
+    """Mean Sigma over networks drawn from the prior."""
+    E = normals(rng_key, data.latent_shape)
+    return jax.lax.map(lambda x: covariance(data, E, jnp.exp(x)).mean(axis=-1), log_q)
+
+
 def _admitted(prior: Any, log_scale: Array, unit: Any, rng_key: Array) -> Array:
     """Logarithms of scales, drawn from the prior instead where that excludes them."""
     drawn = jnp.log(prior.sample(rng_key, log_scale.shape) / unit)
     return jnp.where(prior.support(jnp.exp(log_scale) * unit), log_scale, drawn)
 
 
-def leaps_for(states: State) -> int:
-    """Steps of a trajectory that turn the typical network by TURN."""
+def leaps_for(states: State, most: int) -> int:
+    """Steps of a trajectory that turn the typical network by TURN, if that is not too many."""
     step = float(np.exp(np.median(np.asarray(states.log_step))))
-    return int(np.clip(round(TURN / step), FEWEST, MOST))
+    return int(np.clip(round(TURN / step), FEWEST, most))
 
 
 def run_chains(
-    data: Data, prior: Prior, states: State, rng_keys: Array, leaps: Any, adapting: bool, compiled: bool
+    data: Data,
+    lines: Lines | None,
+    prior: Prior,
+    states: State,
+    rng_keys: Array,
+    leaps: Any,
+    adapting: bool,
+    compiled: bool,
 ) -> tuple[State, Draws]:
     """A chunk of all chains, GROUP at a time, joined by NumPy, untraced. Draws do not depend on the number of threads."""
     groups = [slice(first, first + GROUP) for first in range(0, len(rng_keys), GROUP)]
-    run_group = partial(chunk, data, prior, leaps=leaps, adapting=jnp.asarray(adapting), records=RECORDS)
+    run_group = partial(chunk, data, lines, prior, leaps=leaps, adapting=jnp.asarray(adapting), records=RECORDS)
 
     def of(group: slice) -> tuple[State, Draws]:
         return jax.tree.map(np.asarray, run_group(jax.tree.map(lambda x: np.asarray(x)[group], states), rng_keys[group]))

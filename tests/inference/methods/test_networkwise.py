@@ -10,10 +10,12 @@ import pytest
 from hierattn import Architecture, InputError, Law, Observations, kernels
 from hierattn.inference import likelihood
 from hierattn.inference.fitting import lookup
-from hierattn.inference.methods import networkwise, sweeps
+from hierattn.inference.methods import networkwise
 from hierattn.inference.methods.networkwise import Networkwise
 from hierattn.inference.methods.protocol import Run
+from hierattn.inference.methods.sweeps import sweep as sweeps
 from hierattn.inference.problem import pose
+from tests.inference import drawn
 
 pytestmark = pytest.mark.usefixtures("float64")
 LAYER, K = Architecture(heads=2), kernels.equicorrelated(3, 0.3)
@@ -89,3 +91,13 @@ def test_kernels_whose_outputs_have_no_density_are_refused():
     equal = np.broadcast_to(kernels.rbf([0.0, 1.0, 1.0], 1.0), (NETWORKS, 3, 3))
     with pytest.raises(InputError, match="kernel: expected a kernel with which outputs have a density"):
         draws(outputs(), kernel=equal)
+
+
+@pytest.mark.parametrize("q", [0.4, 4.0])
+def test_chains_start_near_the_score_scale_that_explains_mean_outputs(q):
+    """Within a factor 2, where 1 is off by 2.5 or 4."""
+    layer = Architecture(heads=1, sigma_q=q)
+    y = drawn.outputs(layer, np.eye(4), 100, 32)
+    data = likelihood.prepare(y @ y.swapaxes(1, 2), 32, layer, np.eye(4))
+    place = networkwise.likeliest(data, jax.random.key(0), networkwise.LOOKED_AT)
+    assert abs(place - np.log(q)) < np.log(2)

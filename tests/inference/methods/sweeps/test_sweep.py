@@ -11,9 +11,10 @@ import pytest
 
 from hierattn import Architecture, kernels
 from hierattn.inference.likelihood import ARRAYS, Data, covariance, prepare, terms
-from hierattn.inference.methods import networkwise, sweeps
+from hierattn.inference.methods import networkwise
 from hierattn.inference.methods.networkwise import Networkwise
 from hierattn.inference.methods.protocol import Run
+from hierattn.inference.methods.sweeps import sweep as sweeps
 from tests.inference.drawn import outputs
 from tests.inference.mutants import mutant
 from tests.statistics import mean_agrees
@@ -56,7 +57,8 @@ def joint():
         data = replace(data, S=jnp.zeros((REPLICATES, *data.S.shape)))
         data = replace(data, S=of_all(squares, data, E, log_q, log_o, y))
         steps, orbits = jnp.full((REPLICATES, M), jnp.log(0.3)), jnp.full((REPLICATES, 3), jnp.log(0.3))
-        state = sweeps.State(E, log_q, log_o, steps, orbits, jnp.zeros(REPLICATES, int))
+        rows = jnp.broadcast_to(jnp.array([1.0, 0.5, 0.1])[:, None], (REPLICATES, S, M))  # steps of their own
+        state = sweeps.State(E, log_q, log_o, steps, orbits, rows, jnp.zeros(REPLICATES, int))
         return data, state, of_all(all_terms, data, state)
 
 
@@ -125,7 +127,7 @@ def orbit(module):
 
 
 def sweep(data, prior, state, found, key, normals, uniforms):
-    state, _ = sweeps.sweep(data, prior, state, key, 4, False)
+    state, _ = sweeps.sweep(data, None, prior, state, key, 4, False)
     return state, all_terms(data, state)
 
 
@@ -154,6 +156,7 @@ MUTANTS = [  # one of each move every time, the others by `make verify`
 MORE_MUTANTS = [
     (orbit, "- networks * data.n * t * state.log_o", "- networks * data.n * state.log_o"),
     (centred, "+ z**2 / 2 - jnp.log(1 + c * z)", "+ z**2 / 2 + jnp.log(1 + c * z)"),
+    (centred, "(1 - REFLECTED**2) ** 0.5 * normal", "(1 - REFLECTED) ** 0.5 * normal"),
     (centred, "networks * data.n * t, trace", "networks * data.n, trace"),
     (centred, "inside = self.score_scale.support(q) & self.value_scale.support(o)", "inside = True"),
 ]
@@ -187,6 +190,8 @@ def test_trajectories_pass_walls_of_singular_covariances(monkeypatch):
         drawn = Networkwise(warm_up=4).sample_until(data, prior, Run(0, 2), lambda draws: draws.log_q.shape[1] >= 500)
         return float(np.mean(drawn.diverged)) / 20
 
+    monkeypatch.setattr(networkwise, "framed", lambda data: data)  # in the way are walls without frames and lines alone
+    monkeypatch.setattr(networkwise, "lines_of", lambda data: None)
     assert diverged() < 1e-3
     monkeypatch.setattr(networkwise, "chunk", mutant(sweeps, "LARGEST_KICK = 1.2, 2.0", "LARGEST_KICK = 1.2, 1e9").chunk)
     assert diverged() > 1e-3

@@ -1,9 +1,11 @@
 """One sweep over the limit law's posterior: moves of all scores and of both scales that leave it as it is.
 
 Given the parameters the networks are independent. A sweep moves all their scores at once by Hamiltonian Monte Carlo, each
-network with a step size of its own, and then the two parameters, which cost next to nothing:
+network with a step size of its own, longer in rows of E that vary more, and where covariances are nearly singular along lines
+of weights (`lines`); then the two parameters, which cost next to nothing:
 
-    centred       given the scores p: score_scale and value_scale separate, 1 / scale^2 is a Gamma times the prior
+    centred       given the scores p: score_scale and value_scale separate, 1 / scale^2 is a Gamma times the prior; each goes
+                  to the other side of where it was, which halves the way back and forth between scores and scales
     along orbits  p -> p (q'/q)^a while score_scale q -> q', value_scale following tr(Sigma^{-1} S); a = 1 keeps the standard
                   normals E, smaller a lies between that and keeping the scores
 
@@ -19,23 +21,32 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from hierattn.inference.likelihood import Data, Terms, covariance, log_likelihood, terms, terms_and_gradient
+from hierattn.inference.methods.sweeps.directions import Lines
+from hierattn.inference.methods.sweeps.lines import move_along_lines
 
 ORBITS = (1.0, 0.6, 0.3)  # powers a
 TARGET, TARGET_ORBIT = 0.9, 0.35  # acceptance rates that step sizes are tuned to; at 0.8 five times more trajectories diverge
+REFLECTED = 0.95  # of the way to the other side that a scale goes
 LARGEST_STEP, LARGEST_KICK = 1.2, 2.0
 DIVERGED = 1000.0  # error of the energy
+FOLLOWED = 0.05  # weight of the latest sweep, at most, in the mean squares of E
+LINES_A_TOKEN = 4  # moves along lines in a sweep, for each token
 SIGMA_EVERY = 10  # sweeps between records of Sigma
 RECORDS = 5  # of Sigma in a chunk
 
 
 class State(NamedTuple):
-    """Where a chain is: scores as standard normals, log parameters, log step sizes of networks and orbits, sweeps done."""
+    """Where a chain is: scores as standard normals, log parameters, log step sizes of networks and orbits, sweeps done.
+
+    - square: mean squares of the rows of E, which steps are proportional to the roots of
+    """
 
     E: Float[Array, "H r_q r network"]
     log_q: Float[Array, ""]
     log_o: Float[Array, ""]
     log_step: Float[Array, " network"]
     log_orbit_step: Float[Array, " orbit"]
+    square: Float[Array, "r_q network"]
     sweep: Any
 
 
@@ -80,7 +91,8 @@ def move_scores(
 ) -> tuple[State, Terms, Float[Array, " network"], Bool[Array, " network"]]:
     """One trajectory of every network; also terms, acceptance probabilities, and whether the energy went astray."""
     q, o = jnp.exp(state.log_q), jnp.exp(state.log_o)
-    step = jnp.minimum(jnp.exp(state.log_step) * (0.7 + 0.4 * uniforms[0]), LARGEST_STEP)
+    step = jnp.exp(state.log_step) * (0.7 + 0.4 * uniforms[0])
+    step = jnp.minimum(step * jnp.sqrt(state.square), LARGEST_STEP)[:, None]  # of a row of E
     cosine, sine = jax.lax.optimization_barrier((jnp.cos(step), jnp.sin(step)))  # once, not for every number at every leap
 
     def leap(i: Any, moving: tuple) -> tuple:
@@ -95,7 +107,7 @@ def move_scores(
     def energy(E: Array, momentum: Array, found: Terms) -> Array:
         return jnp.sum(E**2 + momentum**2, axis=(0, 1, 2)) / 2 - log_likelihood(data, found, o)
 
-    nothing = Terms(*2 * (jnp.zeros_like(step),))
+    nothing = Terms(*2 * (jnp.zeros_like(state.log_step),))
     E, turned, first, last = jax.lax.fori_loop(0, leaps + 1, leap, (state.E, momentum, nothing, nothing))
     error = energy(E, turned, last) - energy(state.E, momentum, first)
     error = jnp.where(jnp.isnan(error), jnp.inf, error)
@@ -118,7 +130,8 @@ def move_centred(data: Data, prior: Prior, state: State, found: Terms, z: Array,
 def _scale(log_scale: Any, number: Any, squares: Any, normal: Any, log_uniform: Any, log_prior: Any) -> Any:
     """Log of the scale of `number` Gaussians with this sum of squares: g = squares / (2 scale^2) is Gamma times the prior.
 
-    Proposed by Wilson and Hilferty's cube of a normal, which is almost that, and accepted as Metropolis and Hastings would.
+    Proposed by Wilson and Hilferty's cube of a normal, which is almost that, correlated negatively with the present one (Adler
+    1981), and accepted as Metropolis and Hastings would.
     """
     d = number / 2 - 1 / 3
     c = 1 / jnp.sqrt(9 * d)
@@ -127,9 +140,11 @@ def _scale(log_scale: Any, number: Any, squares: Any, normal: Any, log_uniform: 
         return number / 2 * log_g - jnp.exp(log_g) + z**2 / 2 - jnp.log(1 + c * z)
 
     log_g = jnp.log(squares / 2) - 2 * log_scale
-    proposed = jnp.log(d) + 3 * jnp.log(jnp.maximum(1 + c * normal, 1e-3))
+    here = (jnp.exp((log_g - jnp.log(d)) / 3) - 1) / c
+    there = (1 - REFLECTED**2) ** 0.5 * normal - REFLECTED * here
+    proposed = jnp.log(d) + 3 * jnp.log(jnp.maximum(1 + c * there, 1e-3))
     new = (jnp.log(squares / 2) - proposed) / 2
-    gain = log_ratio(proposed, normal) - log_ratio(log_g, (jnp.exp((log_g - jnp.log(d)) / 3) - 1) / c)
+    gain = log_ratio(proposed, there) - log_ratio(log_g, here)
     return jnp.where(log_uniform < gain + log_prior(new) - log_prior(log_scale), new, log_scale)
 
 
@@ -154,8 +169,10 @@ def move_along_orbit(
     return *after, jnp.exp(jnp.minimum(gain, 0))
 
 
-def sweep(data: Data, prior: Prior, state: State, rng_key: Array, leaps: Any, adapting: Any) -> tuple[State, tuple]:
-    """One sweep over scores and parameters. While adapting, step sizes follow the acceptance."""
+def sweep(
+    data: Data, lines: Lines | None, prior: Prior, state: State, rng_key: Array, leaps: Any, adapting: Any
+) -> tuple[State, tuple]:
+    """One sweep over scores and parameters. While adapting, step sizes follow the acceptance, and where E goes."""
     key_normal, key_uniform = jax.random.split(jax.random.fold_in(rng_key, state.sweep))
     networks, extra = state.E.shape[-1], 2 + len(ORBITS)
     z = jax.random.normal(key_normal, (state.E.size + extra,))
@@ -164,7 +181,12 @@ def sweep(data: Data, prior: Prior, state: State, rng_key: Array, leaps: Any, ad
     log_uniforms, uniforms = jnp.log(uniforms[:extra]), uniforms[extra:].reshape(2, networks)
     gain = jnp.where(adapting, 2 / (state.sweep + 10.0) ** 0.6, 0)
     state, found, probability, diverged = move_scores(data, state, momentum, uniforms, leaps)
-    state = state._replace(log_step=state.log_step + gain * (probability - TARGET))
+    square = state.square + jnp.minimum(gain, FOLLOWED) * (jnp.mean(state.E**2, axis=(0, 2)) - state.square)
+    state = state._replace(log_step=state.log_step + gain * (probability - TARGET), square=jnp.clip(square, 1e-10, 1))
+    if lines is not None:
+        scales, key_lines = (jnp.exp(state.log_q), jnp.exp(state.log_o)), jax.random.fold_in(key_uniform, 0)
+        E, found = move_along_lines(data, lines, state.E, *scales, key_lines, LINES_A_TOKEN * data.S.shape[0])
+        state = state._replace(E=E)
     state = move_centred(data, prior, state, found, z[:2], log_uniforms[:2])
 
     def follow(i: Any, state_and_terms: tuple) -> tuple:
@@ -182,13 +204,13 @@ def sweep(data: Data, prior: Prior, state: State, rng_key: Array, leaps: Any, ad
 
 @partial(jax.jit, static_argnames="records")
 def chunk(
-    data: Data, prior: Prior, states: State, rng_keys: Array, leaps: Any, adapting: Any, records: int
+    data: Data, lines: Lines | None, prior: Prior, states: State, rng_keys: Array, leaps: Any, adapting: Any, records: int
 ) -> tuple[State, Draws]:
     """`records` times SIGMA_EVERY sweeps of some chains (first axis)."""
 
     def one_chain(state: State, rng_key: Array) -> tuple[State, Draws]:
         def one_record(state: State, _: None) -> tuple[State, tuple]:
-            one_sweep = lambda state, _: sweep(data, prior, state, rng_key, leaps, adapting)  # noqa: E731
+            one_sweep = lambda state, _: sweep(data, lines, prior, state, rng_key, leaps, adapting)  # noqa: E731
             state, kept = jax.lax.scan(one_sweep, state, length=SIGMA_EVERY)
             Sigma = covariance(data, state.E, jnp.exp(state.log_q))
             return state, (kept, jnp.exp(2 * state.log_o) * Sigma)
