@@ -8,8 +8,7 @@ from scipy.special import logsumexp
 
 from hierattn import Architecture, Law, kernels
 from hierattn.base.errors import InputError
-from hierattn.diagnostics.comparison import against_gaussian, against_limit, compare, compare_outputs
-from hierattn.diagnostics.comparison import limit
+from hierattn.diagnostics.comparison import against_gaussian, against_limit, compare, compare_outputs, limit
 from hierattn.diagnostics.comparison import outputs as observed
 from hierattn.law.marginal import from_draws
 from tests.statistics import LEVEL, follows, within
