@@ -35,6 +35,9 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # workers, programs that test
     os.environ |= {"JAX_COMPILATION_CACHE_DIR": str(compiled), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
     os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 
+sys.dont_write_bytecode = False  # else every program that tests start compiles all files of ours again
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 install_import_hook("hierattn", f"{shapes.__name__}.check_arrays")
 
 

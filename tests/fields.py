@@ -310,8 +310,9 @@ def fit_networkwise(row: Row) -> None:
     method("networkwise", problem)
     with jax.enable_x64(True):
         data = problem.data()
-        E = jax.random.normal(KEY, (*data.latent_shape[:-1], NETWORKS))
-        Sigma = o**2 * np.moveaxis(np.asarray(covariance(data, E, q)), -1, 0)
+        shape = (*data.latent_shape[:-1], NETWORKS)
+        Sigma = jax.jit(lambda: covariance(data, jax.random.normal(KEY, shape), q))()
+        Sigma = o**2 * np.moveaxis(np.asarray(Sigma), -1, 0)
     agree(Sigma, row.truth())
 
 
@@ -354,8 +355,9 @@ def fit_nuts(row: Row) -> None:
     check_density(problem)
     number = NETWORKS if row.each else 4000
     kwargs = arguments(problem, None, observed=False) | {"networks": number, "coordinates": 2}
-    with jax.enable_x64(True), seed(rng_seed=0), substitute(data={"score_scale": q, "value_scale": o}):
-        y = np.asarray(trace(problem.model.model).get_trace(**kwargs)["y"]["value"])
+    model = seed(substitute(problem.model.model, {"score_scale": q, "value_scale": o}), 0)
+    with jax.enable_x64(True):
+        y = np.asarray(jax.jit(lambda: trace(model).get_trace(**kwargs)["y"]["value"])())
     y = np.moveaxis(y, 0, -1)
     truth = row.truth()
     assert same_means(np.einsum("mic,mjc->mij", y, y) / 2, truth)
@@ -393,8 +395,13 @@ def drawn_Sigma(law: Any) -> np.ndarray:
     """Sigma of networks of a law, or of networks with a kernel each."""
     if law.L_k.ndim == 2:
         return np.asarray(law.sample_Sigma(KEY, NETWORKS))
-    F = law.factor(law.scores_from(*law.sample_base(KEY, NETWORKS)), law.sample_values(KEY, NETWORKS))
-    return np.asarray(F @ F.mT)
+
+    @jax.jit
+    def draw() -> jax.Array:
+        F = law.factor(law.scores_from(*law.sample_base(KEY, NETWORKS)), law.sample_values(KEY, NETWORKS))
+        return F @ F.mT
+
+    return np.asarray(draw())
 
 
 def cell(row: Row, consume: Callable[[Row], Any]) -> str:

@@ -6,17 +6,18 @@ from importlib import import_module
 
 import arviz
 import jax
-import jax.numpy as jnp
 import numpy as np
 import numpyro
-import numpyro.distributions as dist
 import pytest
+from numpyro.distributions import biject_to
 from numpyro.handlers import seed, substitute, trace
 from numpyro.infer import MCMC, NUTS, Predictive
-from numpyro.infer.util import initialize_model, log_density
+from numpyro.infer.util import log_density, potential_energy
+from scipy import stats
 
 from hierattn import Architecture, InputError, Law, kernels
 from hierattn.models import DIMS
+from hierattn.numerics import rqmc
 from tests.statistics import same_joint_law
 from tests.variants import variants
 
@@ -38,6 +39,24 @@ def load(name):
     return import_module(f"hierattn.models.{name}")
 
 
+def shaped(name, *arguments, **options):
+    """Sites of a model with shapes in place of numbers: nothing is computed."""
+    sites = {}
+    jax.eval_shape(lambda: sites.update(trace(seed(load(name).model, 0)).get_trace(*arguments, **options)))
+    return sites
+
+
+def drawn(model, *arguments, **options):
+    """Outputs that a model draws, compiled as one program."""
+    return np.asarray(jax.jit(lambda: trace(seed(model, 0)).get_trace(*arguments, **options)["y"]["value"])())
+
+
+def density(outputs, K, E):
+    """The limit law's log density of outputs at fixed scales and scores, compiled as one program."""
+    model = load("limit_law").model
+    return jax.jit(lambda E: log_density(model, (LAYER, K), {"outputs": outputs}, FIXED | {"p_base": E})[0])(E)
+
+
 @pytest.mark.parametrize("name", ARGUMENTS)
 def test_prior_draws(name):
     module = load(name)
@@ -54,14 +73,21 @@ def test_conditioning_and_inspection(name):
     """Observed sites, plates, shapes; the density has a finite gradient in every latent variable, where samplers need it."""
     outputs = Law(LAYER, K).sample(jax.random.key(1), 6, 5)
     model, arguments = load(name).model, ARGUMENTS[name]
-    sites = trace(seed(model, 0)).get_trace(*arguments, outputs=outputs)
+    sites = shaped(name, *arguments, outputs=outputs)
     assert {site for site in sites if sites[site]["type"] == "plate"} == {"network", "coordinate"}
     assert sites["y"]["is_observed"]
     assert sites["y"]["value"].shape == (5, 6, 3)
     assert "y" in numpyro.util.format_shapes(sites)
-    start = initialize_model(jax.random.key(0), model, model_args=arguments, model_kwargs={"outputs": outputs})
-    gradient = jax.jit(jax.grad(start.potential_fn))(start.param_info.z)
-    assert all(np.all(np.isfinite(x)) and np.any(x != 0) for x in gradient.values())
+
+    @jax.jit
+    def gradient():
+        """At a draw from the prior, in unconstrained variables."""
+        drawn = trace(seed(model, 0)).get_trace(*arguments, outputs=outputs)
+        latent = {n: x for n, x in drawn.items() if x["type"] == "sample" and not x["is_observed"]}
+        z = {n: biject_to(x["fn"].support).inv(x["value"]) for n, x in latent.items()}
+        return jax.grad(partial(potential_energy, model, arguments, {"outputs": outputs}))(z)
+
+    assert all(np.all(np.isfinite(x)) and np.any(x != 0) for x in gradient().values())
 
 
 def test_sampling_from_the_posterior_into_arviz():
@@ -78,8 +104,9 @@ def test_sampling_from_the_posterior_into_arviz():
 @pytest.mark.parametrize("name", ARGUMENTS)
 def test_every_axis_has_a_name(name):
     """Also those of latent variables: ArviZ has no name of its own to add."""
-    sites = trace(seed(load(name).model, 0)).get_trace(*ARGUMENTS[name], networks=5, coordinates=6)
-    values = {n: np.asarray(x["value"])[None, None] for n, x in sites.items() if x["type"] in ("sample", "deterministic")}
+    sites = shaped(name, *ARGUMENTS[name], networks=5, coordinates=6)
+    kept = {n: x["value"] for n, x in sites.items() if x["type"] in ("sample", "deterministic")}
+    values = {n: np.zeros((1, 1, *np.shape(value))) for n, value in kept.items()}
     assert {"y", *load(name).priors()} - {"concentration"} <= set(values)
     found = arviz.convert_to_dataset(values, dims=DIMS)
     assert [str(axis) for axis in found.dims if "_dim_" in str(axis)] == []
@@ -124,8 +151,7 @@ def test_outputs_of_any_dtype_are_observed_in_the_laws(name, kernel):
 def test_models_draw_from_the_law(name, layer):
     """20,000 networks of the model with its parameters fixed, against the law's own sampler; a 20 % error is seen."""
     model = substitute(load(name).model, FIXED)
-    draws = trace(seed(model, 0)).get_trace(*ARGUMENTS[name], networks=20_000, coordinates=2)
-    y = np.moveaxis(np.asarray(draws["y"]["value"]), 0, -1)
+    y = np.moveaxis(drawn(model, *ARGUMENTS[name], networks=20_000, coordinates=2), 0, -1)
     rng = np.random.default_rng(0)
     law = Law(layer.with_scales(1.6 * layer.sigma_q, 1.3), K)
     assert same_joint_law(y, law.sample(jax.random.key(1), 20_000, 2), rng)
@@ -133,41 +159,39 @@ def test_models_draw_from_the_law(name, layer):
     assert not same_joint_law(y, mutant.sample(jax.random.key(1), 20_000, 2), rng)
 
 
-def test_infinite_heads_has_the_laws_second_moments():
+def test_infinite_heads_has_the_laws_second_moments(monkeypatch):
+    monkeypatch.setattr(rqmc, "BUDGET", 2**22)  # an error of 1e-4, a hundredth of what is compared
     model = substitute(load("infinite_heads").model, FIXED)
     Sigma = trace(seed(model, 0)).get_trace(LAYER, K)["Sigma"]["value"]
-    covariance, _ = Law(LAYER.with_scales(1.6, 1.3), K).infinite_heads()
+    covariance, error = Law(LAYER.with_scales(1.6, 1.3), K).infinite_heads()
+    assert np.max(error) < 1e-3 * covariance.min()
     np.testing.assert_allclose(Sigma, covariance, rtol=1e-2)
 
 
 def test_log_density_of_the_limit_law_by_hand():
-    """Priors, standard normals and Gaussians given p, summed with SciPy-free formulas of NumPyro's basic distributions."""
+    """Priors, standard normals and Gaussians given p, summed with SciPy's densities."""
     with jax.enable_x64(True):
         law = Law(LAYER.with_scales(1.6, 1.3), K)
         outputs = law.sample(jax.random.key(0), 4, 5)
         E = jax.random.normal(jax.random.key(1), (4, 2, 3, 3))
-        found, _ = log_density(load("limit_law").model, (LAYER, K), {"outputs": outputs}, FIXED | {"p_base": E})
-        Sigma = law.Sigma(law.scores_from(E))
-        expected = dist.LogNormal(0, 1).log_prob(jnp.array([1.6, 1.3])).sum() + dist.Normal(0, 1).log_prob(E).sum()
-        for m in range(4):
-            S = outputs[m] @ outputs[m].T
-            _, logdet = np.linalg.slogdet(2 * np.pi * np.asarray(Sigma[m]))
-            expected += -5 / 2 * logdet - np.trace(np.linalg.solve(Sigma[m], S)) / 2
+        found, Sigma = density(outputs, K, E), np.asarray(law.Sigma(law.scores_from(E)))
+        expected = stats.lognorm.logpdf([1.6, 1.3], 1).sum() + stats.norm.logpdf(E).sum()
+        for S, y in zip(Sigma, np.asarray(outputs), strict=True):
+            expected += stats.multivariate_normal.logpdf(y.T, cov=S).sum()
         np.testing.assert_allclose(found, expected, rtol=1e-10)
 
 
 def test_priors_follow_the_scale_of_the_data():
-    for name in ARGUMENTS:
-        medians = [float(load(name).priors(scale)["value_scale"].icdf(0.5)) for scale in (1.0, 1e-6)]
-        np.testing.assert_allclose(medians, [1.0, 1e-6], rtol=1e-5)
+    medians = jax.jit(lambda: [[load(name).priors(x)["value_scale"].icdf(0.5) for x in (1.0, 1e-6)] for name in ARGUMENTS])()
+    np.testing.assert_allclose(medians, [[1.0, 1e-6]] * len(ARGUMENTS), rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["limit_law", "finite_head_dim", "infinite_heads", "linear_scaling"])
 def test_priors_follow_the_size_of_the_kernel(name):
     """Scores and outputs, not their scales, have the same prior for every size of the inputs."""
-    (q, o), (q_100, o_100) = (
-        [float(load(name).priors(3.0, kernel=size)[scale].icdf(0.5)) for scale in FIXED] for size in (1.0, 100.0)
-    )
+    priors = load(name).priors
+    medians = jax.jit(lambda: [[priors(3.0, kernel=size)[scale].icdf(0.5) for scale in FIXED] for size in (1.0, 100.0)])()
+    (q, o), (q_100, o_100) = np.asarray(medians)
     np.testing.assert_allclose([q_100 * 100, o_100 * 10], [q, o], rtol=1e-5)
 
 
@@ -175,8 +199,7 @@ def test_equal_tokens_can_be_fitted():
     equal = kernels.rbf([0.0, 1.0, 1.0], 1.0)
     outputs = Law(LAYER, equal).sample(jax.random.key(1), 6, 5)
     E = jax.random.normal(jax.random.key(2), (6, 2, 2, 2))
-    density, _ = log_density(load("limit_law").model, (LAYER, equal), {"outputs": outputs}, FIXED | {"p_base": E})
-    assert np.isfinite(density)
+    assert np.isfinite(density(outputs, equal, E))
 
 
 @pytest.mark.parametrize("name", ["limit_law", "infinite_heads", "linear_scaling"])
@@ -184,14 +207,19 @@ def test_equal_tokens_and_unequal_heads_are_legal(name):
     layer = Architecture(heads=2, sigma_q=[0.5, 1.0], bias=np.ones((2, 3, 3)))
     equal = kernels.rbf([0.0, 1.0, 1.0], 1.0)
     arguments = (layer, equal, *ARGUMENTS[name][2:])
-    y = trace(seed(load(name).model, 0)).get_trace(*arguments, networks=4, coordinates=5)["y"]
-    np.testing.assert_allclose(y["value"][..., 1], y["value"][..., 2], atol=1e-5)
-    assert np.all(np.isfinite(y["fn"].log_prob(y["value"])))
+
+    @jax.jit
+    def draw():
+        y = trace(seed(load(name).model, 0)).get_trace(*arguments, networks=4, coordinates=5)["y"]
+        return y["value"], y["fn"].log_prob(y["value"])
+
+    y, log_prob = draw()
+    np.testing.assert_allclose(y[..., 1], y[..., 2], atol=1e-5)
+    assert np.all(np.isfinite(log_prob))
 
 
 def test_what_has_no_density_can_still_be_drawn():
-    sites = trace(seed(load("limit_law").model, 0)).get_trace(Architecture(), np.zeros((3, 3)))
-    np.testing.assert_array_equal(sites["y"]["value"], 0.0)
+    np.testing.assert_array_equal(drawn(load("limit_law").model, Architecture(), np.zeros((3, 3))), 0.0)
 
 
 OUTPUTS = np.ones((4, 3, 5))
@@ -218,5 +246,5 @@ OUTPUTS = np.ones((4, 3, 5))
 )
 def test_bad_arguments_are_named(name, arguments, options, words):
     with pytest.raises(InputError) as raised:
-        seed(load(name).model, 0)(*arguments, **options)
+        shaped(name, *arguments, **options)
     assert words in str(raised.value)

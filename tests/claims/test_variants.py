@@ -95,7 +95,7 @@ def test_rotary_has_no_effect_on_orthogonal_tokens():
 
 def test_two_sequences_through_one_network(monkeypatch):
     """One kernel over all tokens: correlated between sequences, each alone the law of its own kernel."""
-    monkeypatch.setattr(rqmc, "BUDGET", 2**24)  # errors far below those of 40,000 networks
+    monkeypatch.setattr(rqmc, "BUDGET", 2**22)  # errors far below those of 40,000 networks
     law = Law(Architecture(heads=1, mask=sequence_mask([2, 2]), sigma_q=2.0), K)
     y = np.asarray(law.sample(jax.random.key(0), 40_000, 2), float)
     alone = Law(Architecture(heads=1, sigma_q=2.0), K[2:, 2:]).sample(jax.random.key(1), 40_000, 2)

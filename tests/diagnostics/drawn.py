@@ -10,7 +10,7 @@ VARIANCE = 0.5102744578
 LAYER = Architecture(sigma_q=SCORE_SCALE)
 
 
-def law(seed=0, networks=150, coordinates=64, K=None, layer=LAYER):
+def law(seed=0, networks=150, coordinates=16, K=None, layer=LAYER):
     """Outputs (network, token, coordinate) of heads of infinite dimension, by the law's definition."""
     rng, L = np.random.default_rng(seed), kernels.factor(np.eye(4) if K is None else K)
     (s, r), H = L.shape, layer.heads
@@ -25,17 +25,17 @@ def covariance():
     return np.full((4, 4), 0.25) + (VARIANCE - 0.25) * np.eye(4)
 
 
-def gaussian(seed=0, networks=150, coordinates=64):
+def gaussian(seed=0, networks=150, coordinates=16):
     return np.linalg.cholesky(covariance()) @ np.random.default_rng(seed).normal(size=(networks, 4, coordinates))
 
 
-def student(seed=0, networks=150, coordinates=64):
+def student(seed=0, networks=150, coordinates=16):
     nu = 4 + 6 / KURTOSIS
     t = np.random.default_rng(seed).standard_t(nu, size=(networks, 4, coordinates))
     return np.sqrt(covariance()[0, 0] * (nu - 2) / nu) * t
 
 
-def own_scores(seed=0, networks=150, coordinates=64):
+def own_scores(seed=0, networks=150, coordinates=16):
     y = law(seed, networks * coordinates, 1)
     return np.moveaxis(y.reshape(networks, coordinates, 4), 1, 2)
 

@@ -18,7 +18,7 @@ from tests.statistics import same_distribution, same_joint_law
 from tests.variants import variants
 
 KEY = jax.random.key(0)
-NETWORKS = 20_000
+NETWORKS = 10_000
 HEADS = Architecture(heads=2, sigma_q=1.5)
 MASKED = HEADS.replace(mask=np.ones((4, 4), bool))  # an array, so that a causal mask needs no other compiled code
 CASES = {
@@ -62,7 +62,7 @@ def explicit_outputs(layer, inputs):
 
 @pytest.mark.parametrize("name", variants(CASES, ["clip", "relu"]))
 def test_finite_widths_against_explicit_networks(name):
-    """20,000 networks, two coordinates, all tokens. At width 16 a Gram matrix that is not random shows clearly."""
+    """10,000 networks, two coordinates, all tokens. At width 16 a Gram matrix that is not random shows clearly."""
     layer, inputs = CASES[name]
     y = explicit_outputs(layer, inputs)
     assert same_law(FiniteWidth(layer, inputs).sample(KEY, NETWORKS, 2), y)
@@ -87,10 +87,10 @@ def test_larger_widths_against_explicit_networks(activation):
 
 
 def test_another_width_is_another_law():
-    """The comparison sees inputs of width 20 instead of 16."""
+    """The comparison sees inputs of width 20 instead of 16, with 20,000 networks."""
     layer = HEADS.replace(head_dim=16)
-    y, wider = (FiniteWidth(layer, RandomInputs(n)).sample(jax.random.key(n), NETWORKS, 16) for n in (16, 20))
-    assert same_law(FiniteWidth(layer, RandomInputs(16)).sample(KEY, NETWORKS, 16), y)
+    y, wider = (FiniteWidth(layer, RandomInputs(n)).sample(jax.random.key(n), 2 * NETWORKS, 16) for n in (16, 20))
+    assert same_law(FiniteWidth(layer, RandomInputs(16)).sample(KEY, 2 * NETWORKS, 16), y)
     assert not same_law(wider, y)
 
 

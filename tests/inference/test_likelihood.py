@@ -91,9 +91,9 @@ def design(request):
         laws = [Law(seen, K_m, K_m[tokens[:, None], tokens]) for K_m in ([K] * M if K.ndim == 2 else K)]
         data = prepare(y @ y.swapaxes(-1, -2), N, layer, K, tokens, U)
         base = [jnp.asarray(rng.normal(size=(layer.heads, law.L_q.shape[1], law.L_k.shape[1]))) for law in laws]
-        p = np.stack([law.scores_from(E) for law, E in zip(laws, base, strict=True)])
+        scores_and_Sigma = jax.jit(lambda law, E: (p := law.scores_from(E), law.Sigma(p)))
+        p, Sigma = map(np.stack, zip(*(scores_and_Sigma(law, E) for law, E in zip(laws, base, strict=True)), strict=True))
         E = np.stack([latent(data, m, p[m], softmax) for m in range(M)], axis=-1)
-        Sigma = np.stack([law.Sigma(p_m) for law, p_m in zip(laws, p, strict=True)])
         found = jax.tree.map(np.asarray, all_routes(data, jnp.asarray(E)))
     return data, (y if U is None else U.T @ y), (Sigma if U is None else U.T @ Sigma @ U), laws, found
 

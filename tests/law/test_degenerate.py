@@ -11,6 +11,12 @@ from hierattn.numerics import rqmc
 KEY = jax.random.key(0)
 
 
+@pytest.fixture(autouse=True)
+def small_budget(monkeypatch):
+    """Fewer points: larger errors, stated as such."""
+    monkeypatch.setattr(rqmc, "BUDGET", 2**22)
+
+
 def sigma_of(law):
     Sigma = np.asarray(law.sample_Sigma(KEY, 200))
     assert np.all(np.isfinite(Sigma))

@@ -25,9 +25,16 @@ def test_density_of_attention_is_that_of_the_law():
     with jax.enable_x64(True):
         law = Law(layer, K)
         p, y = law.sample_scores(jax.random.key(0), 5), law.sample(jax.random.key(0), 5, 4)
-        limit = Limit(programs.attention(3, 2, "relu", 1.6, 1.3))
-        found, sites = log_density(model, (limit,), {"outputs": y}, {"p": p})
-        known = Scores(law).log_prob(p).sum() + Outputs(law, p).log_prob(jnp.moveaxis(y, -1, 0)).sum()
+        limit, sites = Limit(programs.attention(3, 2, "relu", 1.6, 1.3)), {}
+        assert limit.linear
+
+        @jax.jit
+        def densities(p, y):
+            found, drawn = log_density(model, (limit,), {"outputs": y}, {"p": p})
+            sites.update(drawn)
+            return found, Scores(law).log_prob(p).sum() + Outputs(law, p).log_prob(jnp.moveaxis(y, -1, 0)).sum()
+
+        found, known = densities(p, y)
         assert set(sites) >= {"p", "y"}
         assert float(found) == pytest.approx(float(known), abs=1e-9)
         assert sites["p"]["value"].shape == (5, 2, 3, 3)
@@ -40,19 +47,26 @@ def test_draws_are_those_of_the_limit():
     assert (y.shape, p.shape) == ((4000, 2, 2), (4000, 2, 3))
     assert same_joint_law(y, limit.sample(jax.random.key(1), 4000, 2), np.random.default_rng(0))
     assert same_second_moments(p, limit.sample_scores(jax.random.key(1), 4000))
-    assert not same_second_moments(p, 1.15 * limit.sample_scores(jax.random.key(1), 4000))
+    assert not same_second_moments(p, 1.15 * np.asarray(limit.sample_scores(jax.random.key(1), 4000)))
 
 
 def test_correlated_families_of_scalars_have_sites_of_their_own():
     """Crossed matrices: q given p; the joint density is that of a Gaussian in two dimensions."""
     with jax.enable_x64(True):
         limit = Limit(crossed())
-        sites = trace(seed(model, 0)).get_trace(limit, networks=3, coordinates=2)
-        p, q = (np.asarray(sites[name]["value"]) for name in "pq")
-        found = sum(sites[name]["fn"].log_prob(sites[name]["value"]) for name in "pq")
+        assert limit.linear
+
+        @jax.jit
+        def draw():
+            sites = trace(seed(model, 0)).get_trace(limit, networks=3, coordinates=2)
+            density = sum(sites[name]["fn"].log_prob(sites[name]["value"]) for name in "pq")
+            return {name: sites[name]["value"] for name in "pqy"}, density
+
+        drawn, found = draw()
+        p, q = (np.asarray(drawn[name]) for name in "pq")
         known = stats.multivariate_normal(cov=limit.kappa_prime.value).logpdf(np.stack([p, q], 1))
         np.testing.assert_allclose(found, known, rtol=1e-10)
-    assert sites["y"]["value"].shape == (2, 3, 1)
+    assert drawn["y"].shape == (2, 3, 1)
 
 
 def bounded(p, g):
@@ -63,19 +77,27 @@ def test_outputs_that_are_not_linear_follow_from_their_gaussians():
     h = vector("h")
     p, g = dot(matrix("A") @ h, matrix("B") @ h), matrix("V") @ h
     limit = Limit(Program("tanh", output(bounded, p, g), p=p, g=g))
-    sites = trace(seed(model, 1)).get_trace(limit, networks=4, coordinates=3)
-    assert sites["g"]["value"].shape == (3, 4)
-    np.testing.assert_allclose(sites["y"]["value"][..., 0], np.tanh(sites["p"]["value"] * sites["g"]["value"]), rtol=1e-6)
-    held = trace(seed(condition(model, {"p": jnp.zeros(4)}), 1)).get_trace(limit, networks=4, coordinates=3)
-    assert np.all(held["y"]["value"] == 0)
+    assert not limit.linear
+
+    @jax.jit
+    def draw():
+        sites = trace(seed(model, 1)).get_trace(limit, networks=4, coordinates=3)
+        held = trace(seed(condition(model, {"p": jnp.zeros(4)}), 1)).get_trace(limit, networks=4, coordinates=3)
+        return *(sites[name]["value"] for name in "pgy"), held["y"]["value"]
+
+    p, g, y, held = map(np.asarray, draw())
+    assert g.shape == (3, 4)
+    np.testing.assert_allclose(y[..., 0], np.tanh(p * g), rtol=1e-6)
+    assert np.all(held == 0)
     with pytest.raises(InputError, match="outputs: expected None, as these outputs are not linear"):
         seed(model, 0)(limit, outputs=np.zeros((4, 1, 3)))
 
 
 def test_a_program_without_scalars_is_a_gaussian():
     limit = Limit(programs.residual_mlp())
+    assert limit.linear
     y = np.random.default_rng(0).normal(size=(2, 2, 3))
     with jax.enable_x64(True):
-        found, _ = log_density(model, (limit,), {"outputs": jnp.asarray(y)}, {})
+        found = jax.jit(lambda y: log_density(model, (limit,), {"outputs": y}, {})[0])(y)
     known = stats.multivariate_normal(cov=limit.kappa.value).logpdf(np.moveaxis(y, 1, -1)).sum()
     assert float(found) == pytest.approx(known, abs=1e-9)

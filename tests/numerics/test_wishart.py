@@ -1,3 +1,5 @@
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,17 +9,20 @@ from scipy import stats
 from hierattn.numerics.wishart import assemble, bartlett, chi_square, entries_below, factor_last
 from tests.statistics import follows, mean_agrees, same_distribution
 
+factors = jax.jit(factor_last)
+chi_squares = jax.jit(chi_square, static_argnums=2)
+
 
 @pytest.mark.parametrize("df", [0.3, 1.0, 2.0, 3.0, 64.0, 4096.0])
 def test_chi_square_follows_its_distribution(df):
     """50,000 draws: a Kolmogorov distance of .012 would be seen."""
-    x = chi_square(jax.random.key(0), jnp.float32(df), (50_000,))
+    x = np.asarray(chi_squares(jax.random.key(0), np.float32(df), (50_000,)))
     assert follows(x, stats.chi2(df).cdf)
     assert not follows(x * 1.05, stats.chi2(df).cdf) or df < 1
 
 
 def test_degrees_of_freedom_broadcast():
-    x = chi_square(jax.random.key(1), jnp.array([1.0, 5.0, 50.0]), (40_000, 3))
+    x = chi_squares(jax.random.key(1), np.array([1.0, 5.0, 50.0], np.float32), (40_000, 3))
     assert mean_agrees(x, [1.0, 5.0, 50.0])
     assert mean_agrees((np.asarray(x) - [1.0, 5.0, 50.0]) ** 2, [2.0, 10.0, 100.0])
 
@@ -25,7 +30,7 @@ def test_degrees_of_freedom_broadcast():
 @pytest.mark.parametrize(("df", "size"), [(7, 3), (3, 3), (2, 4), (1, 3)])
 def test_bartlett_against_explicit_matrices(df, size):
     """Entries of B B' against Z Z' with Z drawn in full, below and above full rank; wrong degrees of freedom are seen."""
-    B = np.asarray(bartlett(jax.random.key(2), df, size, (30_000,), jnp.float32))
+    B = np.asarray(jax.jit(lambda key: bartlett(key, df, size, (30_000,), jnp.float32))(jax.random.key(2)))
     assert B.shape == (30_000, size, min(df, size))
     np.testing.assert_array_equal(B, np.tril(B))
     Z = np.random.default_rng(0).normal(size=(30_000, size, df + 1))
@@ -40,6 +45,7 @@ def test_bartlett_against_explicit_matrices(df, size):
     assert mean_agrees(product(W), expected)
 
 
+@partial(jax.jit, static_argnums=(1, 2, 3))
 def wishart_last(key, df, size, networks):
     """B of `bartlett`, put together from its random numbers with networks on the last axis."""
     r = min(df, size)
@@ -66,8 +72,9 @@ def test_entries_go_where_they_belong(size, r):
     expected = np.tril(1.0 + np.arange(size * r * 6).reshape(6, size, r))
     i, j = np.tril_indices(size, -1, r)
     assert entries_below(size, r) == len(i)
-    diagonal, below = (jnp.asarray(x.T, jnp.float32) for x in (expected[:, range(r), range(r)], expected[:, i, j]))
-    np.testing.assert_array_equal(np.moveaxis(assemble(diagonal, below, size), -1, 0), expected)
+    diagonal, below = (x.T.astype(np.float32) for x in (expected[:, range(r), range(r)], expected[:, i, j]))
+    found = jax.jit(assemble, static_argnums=2)(diagonal, below, size)
+    np.testing.assert_array_equal(np.moveaxis(np.asarray(found), -1, 0), expected)
 
 
 def grams(kind, s, dtype):
@@ -89,7 +96,7 @@ def test_cholesky_of_singular_matrices(kind, s, dtype):
     """L L' = G to rounding, entry by entry relative to the tokens' norms; never NaN."""
     G = np.zeros((50, s, s), dtype) if kind == "zero" else grams(kind, s, dtype)
     with jax.enable_x64(dtype == np.float64):
-        L = np.moveaxis(np.asarray(factor_last(jnp.asarray(np.moveaxis(G, 0, -1)))), -1, 0)
+        L = np.moveaxis(np.asarray(factors(np.moveaxis(G, 0, -1))), -1, 0)
     assert L.dtype == dtype
     norm = np.sqrt(np.einsum("mii->mi", G))
     error = np.abs(L @ L.swapaxes(1, 2) - G)
@@ -105,7 +112,7 @@ def test_cholesky_where_heads_look_at_one_key(s):
     w = np.exp(p - p.max(axis=-1, keepdims=True))
     w /= w.sum(axis=-1, keepdims=True)
     G = (w @ w.swapaxes(1, 2)).astype(np.float32)
-    L = np.moveaxis(np.asarray(factor_last(jnp.asarray(np.moveaxis(G, 0, -1)))), -1, 0).astype(float)
+    L = np.moveaxis(np.asarray(factors(np.moveaxis(G, 0, -1))), -1, 0).astype(float)
     norm = np.sqrt(np.einsum("mii->mi", G))
     error = np.abs(L @ L.swapaxes(1, 2) - G)
     assert np.all(error <= 50 * s * np.finfo(np.float32).eps * norm[:, :, None] * norm[:, None])

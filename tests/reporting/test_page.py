@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from hierattn import Architecture, InputError, Observations, diagnose, report
+from hierattn.diagnostics import power, reference
 from hierattn.reporting import figures, page
 from hierattn.reporting import svg as drawing
 from tests.diagnostics import drawn
@@ -180,8 +181,10 @@ def test_a_fit_adds_its_own_sections(fitted):
     assert "Which model predicts" not in alone
 
 
-def test_users_words_are_only_words():
+def test_users_words_are_only_words(monkeypatch):
     """In names of files and models, and in attributes: the page has the same elements as with harmless words."""
+    monkeypatch.setattr(power, "CURVE", (5, 12))
+    monkeypatch.setattr(reference, "POOL", 2**10)
 
     def skeleton(words):
         said = [{"code": words, "message": words, "numbers": {}}]
