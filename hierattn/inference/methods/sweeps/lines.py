@@ -76,7 +76,7 @@ def move_along_lines(data: Data, lines: Lines, E: Array, q: Any, o: Any, rng_key
         k = _of_key(d_K[None], e_j)[0] - _of_key(d_K[None], e_l)[0]
         plane = Plane.of(data, P, _in_rows(w, rows, len(A_h)), total(lambda key: A_h[:, key] * d_K[key], keys), k, H)
         G = [_of_key(lines.L_k_inverse, e) for e in (e_j, e_l)]
-        to_E = [_times(lines.L_q_inverse.swapaxes(0, 1), total(lambda c, g=g: E_h[:, c] * g[c], len(g))) for g in G]
+        to_E = [_times(lines.L_q_inverse.swapaxes(0, 1), _times(E_h, g)) for g in G]
         precision = lines.precision[rows[:, None], rows] / q**2
         prior = _prior_and_volume(line, [_of_rows(x, rows) / q for x in to_E], G, precision)
 
@@ -150,8 +150,8 @@ def _prior_and_volume(line: Line, from_E: list[Array], G: list[Array], precision
     def change(log_A: Float[Array, "2 row network"]) -> Float[Array, " network"]:
         c, d = log_A - before
         Q_c, Q_d = ([sum(precision[i, k] * v[k] for k in rows) for i in rows] for v in (c, d))
-        squares = sum(c[i] * (jj * Q_c[i] + 2 * jl * Q_d[i]) + ll * d[i] * Q_d[i] for i in rows)
-        return -sum(c[i] * (from_E[0][i] + 1) + d[i] * (from_E[1][i] + 1) for i in rows) - squares / 2
+        squares = total(lambda i: c[i] * (jj * Q_c[i] + 2 * jl * Q_d[i]) + ll * d[i] * Q_d[i], len(c))
+        return -total(lambda i: c[i] * (from_E[0][i] + 1) + d[i] * (from_E[1][i] + 1), len(c)) - squares / 2
 
     return change
 
@@ -193,9 +193,10 @@ def _in_rows(x: Array, rows: Array, number: int) -> Array:
     return total(lambda r: jnp.where(places == rows[r], x[r], 0.0), len(x))
 
 
-def _times(X: Float[Array, "i j network_or_1"], v: Float[Array, "j network"]) -> Float[Array, "i network"]:
+def _times(X: Array, v: Array) -> Array:
+    """X (i, j, network) times v (j, network)."""
     return total(lambda j: X[:, j] * v[j], len(v))
 
 
-def _dot(x: Float[Array, "i network_or_1"], y: Float[Array, "i network_or_1"]) -> Float[Array, " network_or_1"]:
+def _dot(x: Array, y: Array) -> Array:
     return total(lambda i: x[i] * y[i], len(x))
