@@ -30,14 +30,14 @@ def script(tmp_path_factory):
 
 def test_captured_reported_diagnosed(run, script, tmp_path):
     out = tmp_path / "captured.npz"
-    command = ["capture", f"{script}:build_model", "--networks", 16, "--coordinates", 8, "--out", out]
+    command = ["capture", f"{script}:build_model", "--networks", 30, "--coordinates", 8, "--out", out]
     code, text, err = run(*command)
     assert (code, err) == (0, "")
     assert text.startswith(f"the model itself (MultiHeadAttention) -> {out}\n")
     assert "score scale" in text
     found = ha.read(out)
-    assert (found.networks, found.heads, found.mask, found.layer.head_dim) == (16, 2, "causal", 8)
-    assert found.outputs.shape == (16, 3, 8)
+    assert (found.networks, found.heads, found.mask, found.layer.head_dim) == (30, 2, "causal", 8)
+    assert found.outputs.shape == (30, 3, 8)
     told = json.loads(str(np.load(out)["provenance"]))
     assert (told["seed"], told["variance_q_origin"], told["version_hierattn"]) == (0, "measured", ha.__version__)
     code, _, err = run(*command)
