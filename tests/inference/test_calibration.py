@@ -89,7 +89,7 @@ def test_uniformity_sees_a_slope(power, uniform):
 
 def test_p_values_of_uniform_ranks_are_uniform():
     rng = np.random.default_rng(1)
-    p = [calibration.uniformity(rng.integers(0, 100, 50), seed, 1000) for seed in range(40)]
+    p = [calibration.uniformity(rng.integers(0, 100, 50), seed, 2000) for seed in range(40)]
     assert stats.kstest(p, "uniform").pvalue > 1e-3
 
 

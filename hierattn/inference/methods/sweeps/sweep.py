@@ -5,7 +5,7 @@ network with a step size of its own, longer in rows of E that vary more, and whe
 of weights (`lines`); then the two parameters, which cost next to nothing:
 
     centred       given the scores p: score_scale and value_scale separate, 1 / scale^2 is a Gamma times the prior; each goes
-                  to the other side of where it was, which halves the way back and forth between scores and scales
+                  to the other side of where it was, so that it wanders less
     along orbits  p -> p (q'/q)^a while score_scale q -> q', value_scale following tr(Sigma^{-1} S); a = 1 keeps the standard
                   normals E, smaller a lies between that and keeping the scores
 
