@@ -40,18 +40,26 @@ if TYPE_CHECKING:
     from hierattn.observed.observations import Observations, read
     from hierattn.reporting.notebook import diagnose
     from hierattn.reporting.page import report
+    from hierattn.stack.blocks import MLP, Block, Norm
+    from hierattn.stack.embedding import Embedding
+    from hierattn.stack.stack import Stack
 
 __version__ = "0.2.0"
 __all__ = [
+    "MLP",
     "Architecture",
+    "Block",
+    "Embedding",
     "FiniteWidth",
     "InputError",
     "JointMoments",
     "Law",
     "Marginal",
     "Moments",
+    "Norm",
     "Observations",
     "RandomInputs",
+    "Stack",
     "UnsafeInputError",
     "activations",
     "against_gaussian",
@@ -95,6 +103,11 @@ _HOMES = {
     "Observations": "observed.observations",
     "read": "observed.observations",
     "report": "reporting.page",
+    "Block": "stack.blocks",
+    "MLP": "stack.blocks",
+    "Norm": "stack.blocks",
+    "Embedding": "stack.embedding",
+    "Stack": "stack.stack",
 }
 
 forward()

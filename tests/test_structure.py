@@ -16,6 +16,7 @@ FOLDERS = (  # a folder imports only those before it
     "numerics",
     "layer",
     "law",
+    "stack",
     "finite",
     "netsor",
     "models",
