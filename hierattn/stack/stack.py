@@ -148,8 +148,8 @@ def _enter(rng_key: Array, stack: Stack, networks: int) -> Frame:
     embedding, n, means = stack.embedding, stack.width, stack.means
     empty = Frame(jnp.zeros((networks, stack.tokens, 1 if means else 0)), n, means)
     if embedding.kernel is not None:
-        L = jnp.broadcast_to(factor(embedding.kernel), (networks, *embedding.kernel.shape))
-        frame = added(empty, 0.0, 1.0, drawn(rng_key, empty, L))
+        L = factor(embedding.kernel)  # with fewer columns where tokens are repeated
+        frame = added(empty, 0.0, 1.0, drawn(rng_key, empty, jnp.broadcast_to(L, (networks, *L.shape))))
     else:
         m = np.zeros(stack.tokens) if embedding.means is None or not means else embedding.means
         F = np.concatenate([m[:, None]] * means + [factor(embedding.gram - np.outer(m, m))], axis=1)

@@ -43,7 +43,9 @@ VARIANTS = {
     "sandwich": with_blocks(STACK, placement="sandwich"),
     "branch, LayerNorm": with_blocks(STACK, norm=LAYER, placement="branch"),
     "parallel, LayerNorm": with_blocks(STACK, norm=LAYER, placement="parallel").replace(final_norm=LAYER),
-    "none": with_blocks(STACK, norm=None, placement="none").replace(final_norm=None),
+    "none, a token twice": with_blocks(STACK, norm=None, placement="none").replace(
+        final_norm=None, embedding=Embedding.of_tokens([5, 9, 5])
+    ),
     "width below tokens": Stack(
         width=3,
         embedding=Embedding.of_tokens([1, 2, 3, 4, 1], 1.0, 0.2, [0, 0, 0, 1, 1], 0.3, norm=LAYER),
