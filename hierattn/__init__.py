@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from hierattn.reporting.page import report
     from hierattn.stack.blocks import MLP, Block, Norm
     from hierattn.stack.embedding import Embedding
+    from hierattn.stack.families import stack_from_config
     from hierattn.stack.stack import Stack
 
 __version__ = "0.2.0"
@@ -78,6 +79,7 @@ __all__ = [
     "report",
     "rotary_frequencies",
     "sequence_mask",
+    "stack_from_config",
 ]
 
 _HOMES = {
@@ -108,6 +110,7 @@ _HOMES = {
     "Norm": "stack.blocks",
     "Embedding": "stack.embedding",
     "Stack": "stack.stack",
+    "stack_from_config": "stack.families",
 }
 
 forward()

@@ -9,6 +9,7 @@ from hierattn import __version__
 from hierattn.base.errors import InputError
 from hierattn.command_line.capture import write_capture
 from hierattn.command_line.comparison import print_comparison
+from hierattn.command_line.depth import print_depth
 from hierattn.command_line.diagnosis import print_diagnosis, run_demo, write_report
 from hierattn.command_line.inference import write_calibration, write_fit
 from hierattn.command_line.laws import print_inspection, print_law, write_sample, write_simulation
@@ -32,6 +33,7 @@ app.command("calibrate", epilog="Example: hierattn calibrate --networks 50 --rep
     write_calibration
 )
 app.command("netsor", epilog="Example: hierattn netsor programs.py --program attention --graph attention.svg")(print_program)
+app.command("depth", epilog="Example: hierattn depth --layers 12 --width 256 --heads 4 --tokens 8 --networks 200")(print_depth)
 app.command("diagnose", epilog="Example: hierattn diagnose captured.npz")(print_diagnosis)
 app.command("report", epilog="Example: hierattn report fit.nc --out report.html")(write_report)
 app.command("demo", epilog="Example: hierattn demo --out demo")(run_demo)

@@ -33,12 +33,14 @@ class Streams(NamedTuple):
 
     - gram: X X' / n of the residual stream
     - apart: 1 - cosine of every two tokens, to as many digits as it has
+    - means: of a token over coordinates; zero where no LayerNorm asks for them
     - branch_gram: of the outputs of attention and MLP, where a block has them (zeros elsewhere), before they are added
     - entropy: of attention, mean over queries; zero without attention
     """
 
     gram: Float[Array | np.ndarray, "network layer s s"]
     apart: Float[Array | np.ndarray, "network layer s s"]
+    means: Float[Array | np.ndarray, "network layer s"]
     branch_gram: Float[Array | np.ndarray, "network block 2 s s"]
     entropy: Float[Array | np.ndarray, "network block H"]
 
@@ -133,8 +135,8 @@ def _chunk(stack: Stack, rng_key: Array, networks: int) -> Streams:
         seen.append(_look(Frame(normed(frame.F, stack.final_norm, frame.means), frame.width, frame.means)))
     heads = max(x.shape[-1] for x in entropies)
     entropies = [x if x.shape[-1] == heads else jnp.zeros((networks, heads)) for x in entropies]
-    gram, apart = (jnp.stack(arrays, axis=1) for arrays in zip(*seen, strict=True))
-    return Streams(gram, apart, jnp.stack(branches, axis=1), jnp.stack(entropies, axis=1))
+    gram, apart, means = (jnp.stack(arrays, axis=1) for arrays in zip(*seen, strict=True))
+    return Streams(gram, apart, means, jnp.stack(branches, axis=1), jnp.stack(entropies, axis=1))
 
 
 def _at_width(block: Block, width: int | None) -> Block:
@@ -158,9 +160,10 @@ def _enter(rng_key: Array, stack: Stack, networks: int) -> Frame:
 
 
 @jax.jit
-def _look(frame: Frame) -> tuple[Array, Array]:
-    """Gram matrix and distances."""
-    return frame.gram, one_minus_cosine(frame.F)
+def _look(frame: Frame) -> tuple[Array, Array, Array]:
+    """Gram matrix, distances, means."""
+    means = frame.F[..., 0] if frame.means else jnp.zeros(frame.F.shape[:2], frame.F.dtype)
+    return frame.gram, one_minus_cosine(frame.F), means
 
 
 @jax.jit

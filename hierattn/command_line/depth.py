@@ -1,0 +1,112 @@
+"""The command that follows a whole Transformer's tokens through its layers. Heavy imports wait."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hierattn.base.errors import unusable
+from hierattn.command_line.console import print_columns, print_record, progress
+from hierattn.command_line.options import Force, Heads, Json, Seed, takes
+
+COLUMNS = ("norm", "cosine", "cosine_spread", "effective_rank", "beyond_rank_one", "kurtosis")
+
+
+def build_stack(
+    config: Annotated[Path | None, typer.Option(help="A Hugging Face config.json, in place of the options below.")] = None,
+    token_ids: Annotated[str | None, typer.Option(help="Token ids, such as 5,9,5,3.")] = None,
+    tokens: Annotated[int, typer.Option(help="Tokens, all different, if there are no ids.")] = 8,
+    layers: Annotated[int, typer.Option(help="Blocks.")] = 12,
+    width: Annotated[int, typer.Option(help="Coordinates of the residual stream.")] = 256,
+    heads: Heads = 4,
+    head_dim: Annotated[int | None, typer.Option(help="Inner dimension of a head (width / heads).")] = None,
+    hidden: Annotated[int | None, typer.Option("--mlp", help="Hidden units of the MLP; 0 for none (4 x width).")] = None,
+    activation: Annotated[str, typer.Option(help="Of the MLP.")] = "gelu",
+    norm: Annotated[str, typer.Option(help="rms, layer or none.")] = "rms",
+    placement: Annotated[str, typer.Option(help="pre, post, sandwich, branch or parallel.")] = "pre",
+    score_scale: Annotated[float, typer.Option(help="sigma_Q sigma_K of every layer.")] = 1.0,
+    gain: Annotated[float, typer.Option(help="What branches are multiplied by before they are added.")] = 1.0,
+    mask: Annotated[str, typer.Option(help="causal or none.")] = "causal",
+    infinite_width: Annotated[bool, typer.Option("--infinite-width", help="The limit of width and hidden units.")] = False,
+) -> Any:
+    """The stack that the options describe."""
+    import hierattn as ha
+
+    ids = None if token_ids is None else _ids(token_ids)
+    if config is not None:
+        if ids is None:
+            raise unusable("token_ids", "token ids beside a config, such as --token-ids 5,9,5,3", None)
+        stack = ha.stack_from_config(config, ids)
+        return stack.at_infinite_width() if infinite_width else stack
+    kind = None if norm == "none" else ha.Norm(kind=norm)
+    attention = ha.Architecture(
+        heads=heads, head_dim=head_dim or max(1, width // heads), sigma_q=score_scale, mask=None if mask == "none" else mask
+    )
+    hidden = 4 * width if hidden is None else hidden
+    block = ha.Block(
+        attention=attention,
+        mlp=ha.MLP(width=hidden, activation=activation) if hidden else None,
+        norm=kind,
+        placement="none" if kind is None else placement,
+        attention_gain=gain,
+        mlp_gain=gain,
+    )
+    embedding = ha.Embedding.independent(tokens) if ids is None else ha.Embedding.of_tokens(ids)
+    final = kind if placement in ("pre", "parallel", "sandwich", "branch") else None
+    stack = ha.Stack(width=width, embedding=embedding, blocks=(block,) * layers, final_norm=final)
+    return stack.at_infinite_width() if infinite_width else stack
+
+
+@takes(build_stack)
+def print_depth(
+    stack: Any,
+    networks: Annotated[int, typer.Option(help="Networks: independent draws of all weights.")] = 200,
+    token: Annotated[int, typer.Option(help="Whose norm and kurtosis are told; -1 is the last.")] = -1,
+    out: Annotated[Path | None, typer.Option(help="File for the Gram matrices of all networks (.nc).")] = None,
+    force: Force = False,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Follow the tokens of a Transformer at initialisation through its layers: norms, cosines, rank, kurtosis, with errors."""
+    import jax
+
+    from hierattn.stack.summary import look, summary_of
+
+    looks = []
+
+    def drawn() -> Iterator[dict[str, Any]]:
+        with progress("networks", networks) as advance:
+            for part in stack.stream(jax.random.key(seed), networks):
+                looks.append(look(stack, part, token))
+                yield {"gram": part.gram, "one_minus_cosine": part.apart}
+                advance(len(part.gram))
+
+    names = ["embedding", *map(str, range(1, len(stack.blocks) + 1)), *["final norm"] * (stack.final_norm is not None)]
+    if out is None:
+        for _ in drawn():
+            continue
+    else:
+        _write(out, drawn(), {"network": networks, "layer": len(names), "token": stack.tokens}, stack, seed, force)
+    told: dict[str, Any] = summary_of(stack, looks)
+    title = f"{stack}, {networks} networks"
+    if as_json:
+        print_record(title, told | {"networks": networks, "tokens": stack.tokens, "width": stack.width, "seed": seed}, True)
+    else:
+        print_columns(title, "layer", names, {name: told[name] for name in COLUMNS if name in told})
+
+
+def _write(out: Path, parts: Iterator[Any], dims: dict[str, int], stack: Any, seed: int, force: bool) -> None:
+    """Gram matrices of all networks and layers, with their provenance."""
+    from hierattn.base.files.writing import write_netcdf
+    from hierattn.base.provenance import provenance
+
+    dims = dims | {"token_": dims["token"]}
+    write_netcdf(out, dict.fromkeys(("gram", "one_minus_cosine"), dims), parts, provenance(seed, stack=repr(stack)), force)
+
+
+def _ids(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.replace(",", " ").split()]
+    except ValueError:
+        raise unusable("token_ids", "whole numbers, such as 5,9,5,3", repr(text)) from None
