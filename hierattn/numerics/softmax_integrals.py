@@ -137,3 +137,51 @@ def density(y: np.ndarray, m: int, tau: float) -> np.ndarray:
     around = (np.fft.ifft(np.fft.fft(values) * turned) for values in (g, e * g))
     chi, t_eta = (values[:, 2 * reach :] for values in around)  # what comes before is wrapped around the ends
     return np.sum(m * (chi ** (m - 1) * t_eta).real, axis=1) * step / np.pi
+
+
+def overlap(m: int, tau: float, rho: float) -> tuple[float, float]:
+    """E[sum_j w_j w'_j] of two rows of weights over m keys, and a bound on its error; rho = 1 gives E[sum_j w_j^2].
+
+    Scores are i.i.d. over keys with standard deviation tau, and have correlation rho >= 0 between the rows. With 1/x the
+    integral of e^{-tx} twice, and e^x, e^y for the two variables,
+
+        E = m int int E[g_1(x + p) g_1(y + p')] E[g_0(x + p) g_0(y + p')]^{m-1} dx dy
+
+    Given what p and p' share both expectations are products, so that each is one product of matrices.
+    """
+    if tau == 0:
+        return 1 / m, 0.0
+    if rho == 1:
+        found = moments(np.ones(m), np.zeros(m), np.full(m, tau))
+        if found is None:
+            raise ValueError(f"scores of scale {tau} are too wide for one grid")
+        return found.mean, found.mean_error
+    fine, coarse = (_overlap(m, tau, rho, step) for step in (STEP, 1.37 * STEP))
+    return fine, abs(fine - coarse) + 1e-14
+
+
+def _overlap(m: int, tau: float, rho: float, step: float) -> float:
+    shared, own = tau * np.sqrt(rho), tau * np.sqrt(1 - rho)
+    low = -45 - 12 * tau - np.log(m)
+    x = np.arange(low, 8 + 12 * tau, step)
+    z = np.arange(-9, 9 + step, step * min(1.0, 1 / max(shared, 1e-3)))
+    weight = np.exp(-(z**2) / 2)
+    weight /= weight.sum()
+    points = (x[:, None] + shared * z).ravel()
+    g_0, g_1 = (values.reshape(x.size, z.size) for values in _two_expectations(points, own, step))
+    M = (g_0 * weight) @ g_0.T
+    E = (g_1 * weight) @ g_1.T
+    return float(m * np.sum(E * np.exp((m - 1) * np.log(np.maximum(M, 1e-300)))) * step**2)
+
+
+def _two_expectations(x: np.ndarray, tau: float, step: float) -> tuple[np.ndarray, np.ndarray]:
+    """E[g_k(x + p)] for k = 0, 1, read off a fine table: both are smooth in x."""
+    from scipy.interpolate import CubicSpline
+
+    grid = np.arange(x.min() - step, x.max() + 2 * step, step / 4)
+    y = np.arange(-9, 9 + step, step * min(1.0, 1 / max(tau, 1e-3)))
+    weight = np.exp(-(y**2) / 2)
+    weight /= weight.sum()
+    e = np.exp(np.minimum(grid[:, None] + tau * y, 700))
+    g_0 = np.exp(-e)
+    return tuple(CubicSpline(grid, values)(x) for values in (g_0 @ weight, (e * g_0) @ weight))  # type: ignore[return-value]
