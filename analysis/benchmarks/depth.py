@@ -1,7 +1,7 @@
 """What does an exact draw of a whole stack cost, against its own random numbers, and against drawing all weights?
 
-Twelve blocks, 16 heads, 16 tokens, an MLP of four times the width, in float64. The random numbers of the chain are those of hidden
-units, (tokens x 4 n) for each block; explicit networks draw 12 n^2 of them. Prints ratios of times for each network.
+Twelve blocks, 16 heads, 16 tokens, an MLP of four times the width, in float64. The random numbers of the chain are those of
+hidden units, (tokens x 4 n) for each block; explicit networks draw 12 n^2 of them. Prints ratios of times for each network.
 """
 
 from functools import partial
