@@ -3,12 +3,13 @@
 Of long lists of variants some run every time, and the others, marked slow, by `make verify`.
 """
 
+import gc
 import os
 import sys
 from pathlib import Path
 
+import jaxtyping
 import pytest
-from jaxtyping import install_import_hook
 
 from tests import shapes
 
@@ -23,6 +24,8 @@ def prune(folder: Path) -> None:
             path.unlink(missing_ok=True)
 
 
+gc.set_threshold(100_000, 20, 100)
+gc.disable()  # until all is imported
 worker = os.environ.get("PYTEST_XDIST_WORKER")
 if worker and hasattr(os, "sched_setaffinity"):  # a core each: two programs whose threads share all cores wait for each other
     cores = sorted(os.sched_getaffinity(0))
@@ -38,7 +41,14 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # workers, programs that test
 sys.dont_write_bytecode = False  # else every program that tests start compiles all files of ours again
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-install_import_hook("hierattn", f"{shapes.__name__}.check_arrays")
+jaxtyping.jaxtyped = shapes.checked  # what the hook decorates with
+jaxtyping.install_import_hook("hierattn", f"{shapes.__name__}.check_arrays")
+
+
+def pytest_collection_finish():
+    """What is imported stays: rubbish is not looked for there, and less often."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture
