@@ -10,6 +10,7 @@ from pathlib import Path
 
 import jaxtyping
 import pytest
+from threadpoolctl import threadpool_limits
 
 from tests import shapes
 
@@ -30,6 +31,7 @@ worker = os.environ.get("PYTEST_XDIST_WORKER")
 if worker and hasattr(os, "sched_setaffinity"):  # a core each: two programs whose threads share all cores wait for each other
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {cores[int(worker.removeprefix("gw")) % len(cores)]})
+    threadpool_limits(1, "blas")  # whose threads wait busily
 FLAGS = "--xla_backend_optimization_level=1 --xla_llvm_disable_expensive_passes=true"
 os.environ.setdefault("XLA_FLAGS", FLAGS)  # halves compile times, which are most of the suite
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # workers, programs that tests start, and later sessions share it
