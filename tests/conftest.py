@@ -3,12 +3,14 @@
 Of long lists of variants some run every time, and the others, marked slow, by `make verify`.
 """
 
+import gc
 import os
 import sys
 from pathlib import Path
 
+import jaxtyping
 import pytest
-from jaxtyping import install_import_hook
+from threadpoolctl import threadpool_limits
 
 from tests import shapes
 
@@ -23,10 +25,13 @@ def prune(folder: Path) -> None:
             path.unlink(missing_ok=True)
 
 
+gc.set_threshold(100_000, 20, 100)
+gc.disable()  # until all is imported
 worker = os.environ.get("PYTEST_XDIST_WORKER")
 if worker and hasattr(os, "sched_setaffinity"):  # a core each: two programs whose threads share all cores wait for each other
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {cores[int(worker.removeprefix("gw")) % len(cores)]})
+    threadpool_limits(1, "blas")  # whose threads wait busily
 FLAGS = "--xla_backend_optimization_level=1 --xla_llvm_disable_expensive_passes=true"
 os.environ.setdefault("XLA_FLAGS", FLAGS)  # halves compile times, which are most of the suite
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # workers, programs that tests start, and later sessions share it
@@ -34,11 +39,19 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # workers, programs that test
     prune(compiled)
     os.environ |= {"JAX_COMPILATION_CACHE_DIR": str(compiled), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
     os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+os.environ.setdefault("PYTHONHASHSEED", "0")  # of workers: NumPyro orders what it compiles by hashes of names
 
 sys.dont_write_bytecode = False  # else every program that tests start compiles all files of ours again
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-install_import_hook("hierattn", f"{shapes.__name__}.check_arrays")
+jaxtyping.jaxtyped = shapes.checked  # what the hook decorates with
+jaxtyping.install_import_hook("hierattn", f"{shapes.__name__}.check_arrays")
+
+
+def pytest_collection_finish():
+    """What is imported stays: rubbish is not looked for there, and less often."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture

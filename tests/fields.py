@@ -32,6 +32,7 @@ from hierattn.inference.methods.one_token.variances import table as table_of
 from hierattn.inference.methods.registry import method_of
 from hierattn.inference.problem import pose
 from hierattn.inference.tree import constants
+from hierattn.law import token_law
 from hierattn.layer.scores import SCORE_FUNCTIONS
 from hierattn.numerics import rqmc
 from hierattn.observed import fits
@@ -41,8 +42,8 @@ from tests.statistics import SIGMAS, same_means
 
 PAGE = Path(__file__).parent.parent / "docs" / "fields.md"
 BEGIN, END = "<!-- begin table -->", "<!-- end table -->"
-NETWORKS, WIDTH, KEY = 10_000, 4, jax.random.key(0)
-BUDGET = 2**19  # numbers of an integral: errors are stated, and need not be small
+NETWORKS, WIDTH, KEY = 2**13, 4, jax.random.key(0)  # as many networks as a chunk of draws has: no part of one is cut off
+BUDGET, DRAWS = 2**19, 2**16  # numbers of an integral, networks for a marginal: errors are stated, and need not be small
 ROUNDING = 1e-5  # of draws in single precision
 K = kernels.from_inputs(np.random.default_rng(0).normal(size=(3, 4)))
 K_Q = kernels.from_inputs(np.random.default_rng(1).normal(size=(2, 4)))
@@ -171,9 +172,9 @@ def _alike(drawn: np.ndarray, truth: np.ndarray) -> bool:
 def one_token(row: Row, variance: float, kurtosis: float, errors: tuple[float, float]) -> None:
     """E[v] and 3 Var(v) / E[v]^2 against explicit networks."""
     v = row.truth()[:, row.token, row.token]
-    parts = v.reshape(50, -1)
+    parts = v.reshape(64, -1)
     excess = 3 * parts.var(axis=1) / parts.mean(axis=1) ** 2
-    expected, error = 3 * v.var() / v.mean() ** 2, excess.std() / np.sqrt(50)
+    expected, error = 3 * v.var() / v.mean() ** 2, excess.std() / np.sqrt(len(parts))
     assert abs(variance - v.mean()) <= errors[0] + SIGMAS * v.std() / np.sqrt(len(v)) + 1e-12
     assert abs(kurtosis - expected) <= errors[1] + SIGMAS * error + 1e-9
 
@@ -407,7 +408,7 @@ def drawn_Sigma(law: Any) -> np.ndarray:
 def cell(row: Row, consume: Callable[[Row], Any]) -> str:
     """What becomes of a field in a consumer: agrees, a refusal that names it, or why it does not apply."""
     try:
-        with mock.patch.object(rqmc, "BUDGET", BUDGET):
+        with mock.patch.object(rqmc, "BUDGET", BUDGET), mock.patch.object(token_law, "DRAWS", DRAWS):
             consume(row)
         return "agrees"
     except NotApplicableError as why:

@@ -22,7 +22,7 @@ SELDOM |= {name for name in ROWS if name.startswith("score_function") and name.e
 
 @pytest.mark.parametrize("name", variants(ROWS, ROWS.keys() - SELDOM))
 def test_a_field_agrees_with_explicit_networks_or_is_refused_by_name(name):
-    """10,000 networks a side, at 4.9 standard errors; a covariance that is off by a tenth is seen (see `agree`)."""
+    """8,192 networks a side, at 4.9 standard errors; a covariance that is off by a tenth is seen (see `agree`)."""
     found = {column: fields.cell(ROWS[name], consume) for column, consume in fields.CONSUMERS.items()}
     assert found == fields.written()[name], "run python -m tests.fields"
 

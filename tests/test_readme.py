@@ -2,8 +2,6 @@
 
 import ast
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -18,7 +16,7 @@ def blocks(text, language):
     ]
 
 
-def test_the_examples_run_and_print_what_they_say(tmp_path):
+def test_the_examples_run_and_print_what_they_say(tmp_path, monkeypatch, capsys):
     """One program of all of them, shortened; the twelve lines of the first print what is shown."""
     pages = [TEXT, *(page.read_text() for page in sorted((ROOT / "docs").glob("*.md")))]
     code = "".join(block for page in pages for block in blocks(page, "python"))
@@ -26,17 +24,17 @@ def test_the_examples_run_and_print_what_they_say(tmp_path):
     code = code.replace("=400, num_samples=400", "=2, num_samples=2, progress_bar=False").replace("50]", "5]")
     code = code.replace("networks=500)", "networks=20)").replace("ha.fit(obs)", "ha.fit(obs, log_likelihood=False)")
     code = code.replace("size=(8, 256)", "size=(2, 32)").replace("in_features=256", "in_features=32")
-    run = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, cwd=tmp_path)
-    assert run.returncode == 0, run.stderr
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "the examples", "exec"), {"__name__": "__main__"})
     shown = next(block for block in blocks(TEXT, "") if block.startswith("(1000, 4, 16)"))
-    assert run.stdout.startswith(shown)
+    assert capsys.readouterr().out.startswith(shown)
 
 
-def test_the_command_prints_what_it_says(tmp_path):
+def test_the_command_prints_what_it_says(run):
     session = next(block for block in blocks(TEXT, "") if block.startswith("$ hierattn law"))
     command, *shown = session.split("\n\n")[0].splitlines()
-    program = Path(sys.executable).parent / "hierattn"
-    out = subprocess.run([program, *command.split()[2:]], check=True, capture_output=True, text=True, cwd=tmp_path).stdout
+    code, out, _ = run(*command.split()[2:])
+    assert code == 0
     without_errors = [re.sub(r" \+- .*", "", line) for line in shown]
     assert [re.sub(r" \+- .*", "", line) for line in out.splitlines()] == without_errors
 

@@ -8,6 +8,7 @@ from hierattn import Architecture, InputError, kernels, network, rotary_frequenc
 from hierattn.finite.inputs import RandomInputs
 from tests import explicit
 from tests.statistics import mean_agrees, same_joint_law, same_second_moments
+from tests.variants import variants
 
 KEY = jax.random.key(0)
 X = 1.3 * np.random.default_rng(0).normal(size=(4, 7))
@@ -34,7 +35,7 @@ def same_networks(ours, theirs):
     return same_joint_law(ours.y, y, np.random.default_rng(0)) and same_second_moments(*few)
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", variants(VARIANTS, ["plain", "rotary", "grouped", "unequal"]))  # the others: tests/fields.py
 def test_given_inputs_against_explicit_weights(name):
     """20,000 networks of width 7 a side, four coordinates: the mutant differs in the one thing that the case is about."""
     (changes, wrong), rng = VARIANTS[name], np.random.default_rng(2)
