@@ -14,7 +14,8 @@ from typing import Annotated, Any
 import typer
 
 from hierattn.base.errors import unusable
-from hierattn.command_line.console import print_record, progress
+from hierattn.command_line.console import fit_progress, print_record, progress
+from hierattn.command_line.fitted import next_command, print_fit, record_of
 from hierattn.command_line.options import Force, HeadDim, Json, Out, Seed, build_observations, takes
 from hierattn.inference.methods.registry import AUTO, NAMES
 
@@ -22,11 +23,11 @@ FitMethod = StrEnum("FitMethod", list(NAMES))  # type: ignore[misc]
 ASK = FitMethod(AUTO)
 Chains = Annotated[int, typer.Option(help="Chains.", min=1, max=64)]
 Width = Annotated[int | None, typer.Option(help="Width of the networks, for the model linear_scaling.")]
-MostDraws = Annotated[int | None, typer.Option(help="Draws of each chain at most (20,000; nuts: 2,000).", min=1)]
+MostDraws = Annotated[
+    int | None, typer.Option("--draws", "--most-draws", help="Draws of each chain at most (20,000; nuts: 2,000).", min=1)
+]
 NOT_CONVERGED, INTERRUPTED = 4, 130  # exit codes
 COMPILER = "--xla_backend_optimization_level=1"  # for fits: sooner compiled, and no slower
-SYMMETRIC = ("K", "K_scores", "K_values")  # of which one half is printed
-FACTORS = ("L", "L_scores", "L_values")  # of those matrices: in the file, but not printed
 
 
 def compiling_sooner(command: Callable[..., None]) -> Callable[..., None]:
@@ -66,15 +67,17 @@ def write_fit(
     """Fit the law's parameters to observed outputs; write posterior, predictions and verdict as netCDF for ArviZ."""
     import hierattn as ha
     from hierattn.inference.fitting import layer_of, plan
+    from hierattn.inference.verdict import ESS_A_CHAIN
 
     start, most_draws = time.perf_counter(), how.pop("most_draws")
     layer = layer_of(observations, head_dim)
     method = _limited(plan(observations, how["model"], layer, method=how["method"]).method, most_draws)
     how["method"] = (method,) if how["method"] == AUTO else method
     more: dict[str, Any] = {"width": width, "seed": seed, "out": out, "force": force, "resume": resume}
-    with progress(f"{method.name}: at most", method.most_steps) as advance, _resumable(out):
+    with fit_progress(method.name, method.most_steps, ESS_A_CHAIN * how["chains"]) as advance, _resumable(out):
         tree = ha.fit(observations, layer=layer, **how, **more, advance=advance)
     record = record_of(tree) | {"seconds": round(time.perf_counter() - start, 2), "seed": seed, "out": str(out)}
+    record["next"] = next_command(record, getattr(method, "most_draws", None), sys.argv[1:])
     if as_json:
         print_record("", record, as_json)
     else:
@@ -88,7 +91,7 @@ def _limited(method: Any, most_draws: int | None) -> Any:
     if most_draws is None:
         return method
     if not method.sampled:
-        raise unusable("--most-draws", "a method that samples chains", method.name, "leave it out")
+        raise unusable("--draws", "a method that samples chains", method.name, "leave it out")
     return replace(method, most_draws=most_draws)
 
 
@@ -102,47 +105,6 @@ def _resumable(out: Path) -> Iterator[None]:
         more = f"; {kept} keeps what is done: the same command with --resume goes on from there" if kept.exists() else ""
         print(f"hierattn: interrupted{more}", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None
-
-
-def record_of(tree: Any) -> dict[str, Any]:
-    """What a fit found, as a record: verdict, reasons, parameters, kappa."""
-    import json
-
-    attrs = tree.attrs
-    kappa = tree["posterior"].get("kappa")
-    return {
-        "verdict": attrs["verdict"],
-        "reasons": json.loads(attrs["reasons"]),
-        "method": attrs["method"],
-        "why": attrs["why"],
-        "model": attrs["model"],
-        "parameters": json.loads(attrs["parameters"]),
-        "kappa": None if kappa is None else kappa.mean(("chain", "draw")).values.tolist(),
-    }
-
-
-def print_fit(record: dict[str, Any]) -> None:
-    """The verdict first, then a line for each parameter."""
-    print(record["verdict"])
-    for reason in record["reasons"]:
-        print(f"  {reason['message']}")
-    print(f"model {record['model']}, method {record['method']} ({record['why']}), {record['seconds']} s -> {record['out']}")
-    names = ("mean", "sd", "eti90_lb", "eti90_ub", "rhat", "ess_bulk", "ess_tail")
-    print(f"{'':24s}" + "".join(f"{name:>11s}" for name in names))
-    for name, row in record["parameters"].items():
-        if not _shown(name):
-            continue
-        flag = "" if row["identified"] in (True, None) else "  not identified by the data"
-        print(f"{name:24s}" + "".join(f"{row[key]:11.5g}" for key in names) + flag)
-
-
-def _shown(name: str) -> bool:
-    """Is an entry worth a line? Factors of matrices are not, nor is the other half of a symmetric one."""
-    matrix, _, index = name.partition("[")
-    if matrix in FACTORS:
-        return False
-    i, _, j = index.rstrip("]").partition(",")
-    return matrix not in SYMMETRIC or int(i) < int(j)
 
 
 @takes()

@@ -12,6 +12,7 @@ from hierattn.base.float64 import in_float64
 from hierattn.base.reasons import reason
 from hierattn.inference.calling import MODELS, lookup
 from hierattn.inference.checkpoints import Checkpoint
+from hierattn.inference.course.watching import Calling, Counting, Watch
 from hierattn.inference.methods.protocol import Method, Run
 from hierattn.inference.methods.registry import choose_method, method_of
 from hierattn.inference.problem import Posterior, Problem, pose
@@ -50,7 +51,7 @@ def fit(
     out: str | Path | None = None,
     force: bool = False,
     resume: bool = False,
-    advance: Callable[[int], Any] = lambda done: None,
+    advance: Callable[[int], Any] | Watch = lambda done: None,
 ) -> "DataTree":
     """The posterior of a model's parameters, given outputs of attention layers.
 
@@ -70,7 +71,7 @@ def fit(
     - `width`: of the networks, for the model linear_scaling.
     - `log_likelihood`: of every network with its scores integrated out, which model comparison needs?
     - `out`: netCDF file to write; beside it a folder keeps an unfinished run, and with `resume` a killed one goes on.
-    - `advance`: called with the number of draws of each chain just done.
+    - `advance`: called with the number of draws of each chain just done; or a `Watch`, who is told more.
 
     The tree holds the groups posterior, sample_stats, prior, log_prior, prior_predictive and posterior_predictive (outputs of
     new networks), log_likelihood (network by network), observed_data and constant_data; where scores were sampled also
@@ -87,7 +88,9 @@ def fit(
     planned = plan(observations, model, layer, method=method, prior=prior)
     settings = {"seed": seed, "chains": chains, "width": width} | planned.method.settings() | planned.problem.settings()
     kept = None if out is None else Checkpoint(f"{out}.resume", settings, resume)
-    result = carry_out(planned, Run(seed, chains, width, kept, advance), log_likelihood)
+    watch = advance if isinstance(advance, Watch) else Calling(advance)
+    watch = Counting(watch, planned.method.warm_up_steps)
+    result = carry_out(planned, Run(seed, chains, width, kept, watch.step, watch), log_likelihood)
     if out is not None and kept is not None:
         with whole_file(out, force) as temporary:
             result.to_netcdf(temporary, engine="h5netcdf")

@@ -68,17 +68,22 @@ class Networkwise(Method):
     @property
     def most_steps(self) -> int:
         """Adaptation and draws."""
-        return self.warm_up * RECORDS * SIGMA_EVERY + self.most_draws
+        return self.warm_up_steps + self.most_draws
+
+    @property
+    def warm_up_steps(self) -> int:
+        """Adaptation."""
+        return self.warm_up * RECORDS * SIGMA_EVERY
 
     def sample(self, problem: Problem, run: Run) -> Posterior:
         """Chains until they agree, or until there are `most_draws` sweeps."""
         scale = problem.observations.scale
         prior = Prior(problem.prior["score_scale"], problem.prior["value_scale"], scale)
-        drawn = self.sample_until(problem.data(), prior, run, self._enough)
+        drawn = self.sample_until(problem.data(), prior, run, partial(self._enough, run))
         return Posterior(*named(drawn, scale), self.name, _conditional(problem, drawn))
 
-    def _enough(self, draws: Draws) -> bool:
-        return draws.log_q.shape[1] >= self.most_draws or not convergence(*named(draws, 1.0))
+    def _enough(self, run: Run, draws: Draws) -> bool:
+        return run.ends(draws.log_q.shape[1] >= self.most_draws, convergence(*named(draws, 1.0)))
 
     def sample_until(self, data: Data, prior: Prior, run: Run, enough: Callable[[Draws], bool]) -> Draws:
         """Draws (chain, sweep) after warm-up, until they are `enough`."""

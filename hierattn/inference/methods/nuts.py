@@ -62,11 +62,16 @@ class Nuts(Method):
     @property
     def most_steps(self) -> int:
         """Adaptation and draws."""
-        return self.warm_up * self.chunk + self.most_draws
+        return self.warm_up_steps + self.most_draws
+
+    @property
+    def warm_up_steps(self) -> int:
+        """Adaptation."""
+        return self.warm_up * self.chunk
 
     def sample(self, problem: Problem, run: Run) -> Posterior:
         """Chains until they agree, or until there are `most_draws`."""
-        draws, statistics = self.sample_until(problem, run, self._enough)
+        draws, statistics = self.sample_until(problem, run, partial(self._enough, run))
         return Posterior(draws, statistics, self.name)
 
     def sample_until(self, problem: Problem, run: Run, enough: Callable[[dict, dict], bool]) -> Sampled:
@@ -91,8 +96,8 @@ class Nuts(Method):
                 return found
         raise AssertionError("chunks never end by themselves")
 
-    def _enough(self, draws: dict[str, np.ndarray], statistics: dict[str, np.ndarray]) -> bool:
-        return next(iter(draws.values())).shape[1] >= self.most_draws or not convergence(draws, statistics)
+    def _enough(self, run: Run, draws: dict[str, np.ndarray], statistics: dict[str, np.ndarray]) -> bool:
+        return run.ends(next(iter(draws.values())).shape[1] >= self.most_draws, convergence(draws, statistics))
 
     def log_likelihood(self, problem: Problem, found: Posterior, run: Run) -> Integrated | str:
         """By sequential Monte Carlo at some draws, and a plane through them."""
