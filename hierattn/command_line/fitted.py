@@ -25,13 +25,16 @@ def record_of(tree: Any) -> dict[str, Any]:
 
 
 def next_command(record: dict[str, Any], draws: int | None, command: list[str]) -> str | None:
-    """What to type after NOT CONVERGED: the same command with twice the draws, where more of them can help.
+    """What to type next: for what a budget left out, or after NOT CONVERGED, where more draws can help, for twice as many.
 
     - draws: of each chain, that the method took at most; None of a method without chains
     - command: the present one, word by word
     """
-    codes = {reason["code"] for reason in record["reasons"]}
-    if record["verdict"] == "CONVERGED" or draws is None or not codes & MORE or "divergences" in codes:
+    numbers = {reason["code"]: reason["numbers"] for reason in record["reasons"]}
+    if "budget" in numbers:
+        go_on = ["--resume"] if "draws" in numbers["budget"] else []
+        return shlex.join(["hierattn", *without(command, ("--budget",)), "--budget", "none", *go_on, "--force"])
+    if record["verdict"] == "CONVERGED" or draws is None or not {*numbers} & MORE or "divergences" in numbers:
         return None
     return shlex.join(["hierattn", *without(command, ("--draws", "--most-draws")), "--draws", str(2 * draws), "--force"])
 

@@ -26,6 +26,9 @@ Width = Annotated[int | None, typer.Option(help="Width of the networks, for the 
 MostDraws = Annotated[
     int | None, typer.Option("--draws", "--most-draws", help="Draws of each chain at most (20,000; nuts: 2,000).", min=1)
 ]
+Limit = Annotated[
+    str, typer.Option(metavar="5m|90s|1h|none", help="Time for the whole fit; docs/fitting.md says what it changes.")
+]
 NOT_CONVERGED, INTERRUPTED = 4, 130  # exit codes
 COMPILER = "--xla_backend_optimization_level=1"  # for fits: sooner compiled, and no slower
 
@@ -59,6 +62,7 @@ def write_fit(
     out: Out,
     head_dim: HeadDim = None,
     width: Width = None,
+    budget: Limit = "5m",
     seed: Seed = 0,
     force: Force = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a fit that was killed.")] = False,
@@ -66,6 +70,7 @@ def write_fit(
 ) -> None:
     """Fit the law's parameters to observed outputs; write posterior, predictions and verdict as netCDF for ArviZ."""
     import hierattn as ha
+    from hierattn.inference.course.budget import budget_of
     from hierattn.inference.fitting import layer_of, plan
     from hierattn.inference.verdict import ESS_A_CHAIN
 
@@ -74,6 +79,7 @@ def write_fit(
     method = _limited(plan(observations, how["model"], layer, method=how["method"]).method, most_draws)
     how["method"] = (method,) if how["method"] == AUTO else method
     more: dict[str, Any] = {"width": width, "seed": seed, "out": out, "force": force, "resume": resume}
+    more["budget"] = budget_of(budget, "--budget")
     with fit_progress(method.name, method.most_steps, ESS_A_CHAIN * how["chains"]) as advance, _resumable(out):
         tree = ha.fit(observations, layer=layer, **how, **more, advance=advance)
     record = record_of(tree) | {"seconds": round(time.perf_counter() - start, 2), "seed": seed, "out": str(out)}

@@ -1,6 +1,7 @@
 """Observations and a model -> posterior, as an ArviZ DataTree."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,10 +12,13 @@ from hierattn.base.files.writing import check_new, whole_file
 from hierattn.base.float64 import in_float64
 from hierattn.base.reasons import reason
 from hierattn.inference.calling import MODELS, lookup
-from hierattn.inference.checkpoints import Checkpoint
-from hierattn.inference.course.watching import Calling, Counting, Watch
+from hierattn.inference.checkpoints import Checkpoint, networks_begun
+from hierattn.inference.course.budget import Budget, budget_of
+from hierattn.inference.course.pace import Pace
+from hierattn.inference.course.routes import TooLongError, judge, some_networks
+from hierattn.inference.course.watching import Calling, Watch
 from hierattn.inference.methods.protocol import Method, Run
-from hierattn.inference.methods.registry import choose_method, method_of
+from hierattn.inference.methods.registry import ASKED, choose_method, method_of
 from hierattn.inference.problem import Posterior, Problem, pose
 from hierattn.layer.architecture import Architecture
 from hierattn.observed.observations import Observations, read
@@ -35,6 +39,7 @@ class Plan(NamedTuple):
     method: Method
     why: str
     remarks: tuple[dict[str, Any], ...]
+    prior: dict[str, Any] | None = None  # as it was given
 
 
 def fit(
@@ -51,6 +56,7 @@ def fit(
     out: str | Path | None = None,
     force: bool = False,
     resume: bool = False,
+    budget: Budget | float | str | None = None,
     advance: Callable[[int], Any] | Watch = lambda done: None,
 ) -> "DataTree":
     """The posterior of a model's parameters, given outputs of attention layers.
@@ -71,6 +77,9 @@ def fit(
     - `width`: of the networks, for the model linear_scaling.
     - `log_likelihood`: of every network with its scores integrated out, which model comparison needs?
     - `out`: netCDF file to write; beside it a folder keeps an unfinished run, and with `resume` a killed one goes on.
+    - `budget`: seconds, or words like "5m", for the whole fit; None for no limit. Where it is too short "auto" fits fewer
+      networks or takes moments, a method asked for refuses, and chains that run out of it end NOT CONVERGED, to be resumed; the
+      reason with the code `budget` says what it changed.
     - `advance`: called with the number of draws of each chain just done; or a `Watch`, who is told more.
 
     The tree holds the groups posterior, sample_stats, prior, log_prior, prior_predictive and posterior_predictive (outputs of
@@ -83,19 +92,71 @@ def fit(
 
     """
     check_counts(chains=chains)
+    limit = budget_of(budget)
     if out is not None:
         check_new(out, force)
     planned = plan(observations, model, layer, method=method, prior=prior)
-    settings = {"seed": seed, "chains": chains, "width": width} | planned.method.settings() | planned.problem.settings()
-    kept = None if out is None else Checkpoint(f"{out}.resume", settings, resume)
+    if resume and limit.seconds < np.inf:
+        planned = as_begun(planned, out)
     watch = advance if isinstance(advance, Watch) else Calling(advance)
-    watch = Counting(watch, planned.method.warm_up_steps)
-    result = carry_out(planned, Run(seed, chains, width, kept, watch.step, watch), log_likelihood)
-    if out is not None and kept is not None:
+    how = Course(watch, limit, Run(seed, chains, width), out, resume, log_likelihood)
+    result, kept, stopped = within_budget(planned, how)
+    if out is not None:
         with whole_file(out, force) as temporary:
             result.to_netcdf(temporary, engine="h5netcdf")
-        kept.remove()
+        if kept is not None and not stopped:
+            kept.remove()
     return result
+
+
+class Course(NamedTuple):
+    """How a fit runs: who looks on, in what time, with which randomness, where it is kept, and what is computed."""
+
+    watch: Watch
+    limit: Budget
+    run: Run
+    out: str | Path | None
+    resume: bool
+    log_likelihood: bool
+
+
+def as_begun(planned: Plan, out: str | Path | None) -> Plan:
+    """The plan with as many networks as the unfinished run has: a budget may have made them fewer."""
+    begun = networks_begun(f"{out}.resume")
+    if planned.why == ASKED or begun is None or not 1 <= begun < planned.problem.observations.networks:
+        return planned
+    return some_networks(planned, begun, "as when the run began, ")
+
+
+def within_budget(planned: Plan, how: Course) -> "tuple[DataTree, Checkpoint | None, bool]":
+    """The fit, by another route if it would take longer than its budget; also what is kept of it, and whether time ended it."""
+    kept = _kept(planned, how)
+    begun = 0 if kept is None else kept.chunks
+    late = partial(judge, planned)
+    pace = Pace(how.watch, planned.method, how.limit, kept=kept is not None, chunks=begun, late=late)
+    pace.starts(planned.problem)
+    try:
+        return carry_out(planned, how.run.watched(kept, pace), how.log_likelihood), kept, pace.stopped
+    except TooLongError as given_up:
+        planned = given_up.plan
+    if kept is not None:
+        kept.remove()
+    kept, how = None, how._replace(resume=False)
+    how.watch.say(next(each["message"] for each in planned.remarks if each["code"] == "budget"))
+    if planned.method.sampled:
+        kept = _kept(planned, how)
+    pace = Pace(how.watch, planned.method, how.limit, began=pace.began, kept=kept is not None)
+    pace.starts(planned.problem)
+    return carry_out(planned, how.run.watched(kept, pace), how.log_likelihood), kept, pace.stopped
+
+
+def _kept(planned: Plan, how: Course) -> Checkpoint | None:
+    """Where chunks of the run are kept."""
+    if how.out is None:
+        return None
+    run = how.run
+    settings = {"seed": run.seed, "chains": run.chains, "width": run.width} | planned.method.settings()
+    return Checkpoint(f"{how.out}.resume", settings | planned.problem.settings(), how.resume)
 
 
 def plan(
@@ -121,14 +182,14 @@ def plan(
     problem = pose(observations, layer, lookup(model), prior)
     check_scales(problem)
     check_density(problem)
-    return Plan(problem, *choose_method(problem, method), tuple(remarks))
+    return Plan(problem, *choose_method(problem, method), tuple(remarks), prior)
 
 
 def carry_out(planned: Plan, run: Run, log_likelihood: bool) -> "DataTree":
     """Sample, and tell."""
     from hierattn.inference import tree  # ArviZ and xarray take a while to load
 
-    problem, method, why, remarks = planned
+    problem, method, why, remarks, _ = planned
     found = in_float64(method.sample)(problem, run)
     found = found._replace(reasons=(*remarks, *found.reasons))
     return tree.assemble(tree.Fitted(problem, method, why, found), run, log_likelihood)

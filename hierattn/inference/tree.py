@@ -51,6 +51,8 @@ def assemble(fitted: Fitted, run: Run, log_likelihood: bool) -> xr.DataTree:
     not_converged = []
     if fitted.method.sampled:
         not_converged = convergence(draws, found.statistics, lambda code: fitted.method.advice(problem, code))
+        late = run.watch.ended() if not_converged else None
+        not_converged = [*([] if late is None else [late]), *not_converged]
     identified, remarks = identification(draws, prior, never)
     tree = xr.DataTree.from_dict(groups)
     reasons += [*not_converged, *remarks, *of_Sigma(found.Sigma), *of_design(problem)]
@@ -128,15 +130,21 @@ def likelihoods(fitted: Fitted, run: Run) -> tuple[np.ndarray | None, Any, list[
     """Log likelihood (chain, draw, network) with the scores integrated out, its error, and why it is lacking if it is."""
     networks, found = fitted.problem.observations.networks, fitted.found
     run.watch.phase(watching.LIKELIHOODS)
+    lacking = run.watch.no_time()
+    if lacking is not None:
+        return None, None, [_no_likelihood(lacking)]
     every = -(-found.statistics["lp"].size * networks // LIKELIHOODS)
     thinned = found._replace(draws={name: x[:, ::every] for name, x in found.draws.items()})
     of_method = Run(run.seed + 4, run.chains, run.width)
     result = fitted.method.log_likelihood(fitted.problem, thinned, of_method)
     why = result if isinstance(result, str) else "particles did not reach the posterior of some network"
     if isinstance(result, str) or not np.all(np.isfinite(result.value)):
-        message = f"log likelihoods with the scores integrated out were not computed: {why}"
-        return None, None, [reason("no_log_likelihood", message)]
+        return None, None, [_no_likelihood(why)]
     return result.value.reshape(*found.statistics["lp"][:, ::every].shape, networks), result.error, []
+
+
+def _no_likelihood(why: str) -> dict[str, Any]:
+    return reason("no_log_likelihood", f"log likelihoods with the scores integrated out were not computed: {why}")
 
 
 def constants(problem: Problem) -> xr.Dataset:

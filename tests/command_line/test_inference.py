@@ -141,7 +141,7 @@ NEXT = "hierattn fit 'my file.npz' --seed=3 --draws 600 --force"
     ],
 )
 def test_not_converged_says_what_to_type(verdict, codes, draws, expected, capsys):
-    record = RECORD | {"verdict": verdict, "reasons": [{"code": code, "message": code} for code in codes]}
+    record = RECORD | {"verdict": verdict, "reasons": [{"code": code, "message": code, "numbers": {}} for code in codes]}
     record |= {"parameters": {}, "arrays": [], "next": fitted.next_command(record, draws, COMMAND)}
     assert record["next"] == expected
     fitted.print_fit(record)

@@ -25,6 +25,14 @@ class Watch:
         """Is the time over?"""
         return False
 
+    def ended(self) -> dict[str, Any] | None:
+        """The reason for a verdict, if the time ended chains that did not agree."""
+        return None
+
+    def no_time(self) -> str | None:
+        """Why there is no time for likelihoods, in words; None if there is."""
+        return None
+
 
 NOBODY = Watch()
 

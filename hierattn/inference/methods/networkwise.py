@@ -29,6 +29,7 @@ TURN = 1.5  # angle of a trajectory of the typical network: a quarter turn forge
 FEWEST, MOST, MOST_BESIDE_LINES = 4, 32, 12  # steps of a trajectory
 WARM_UP, CHECK_EVERY = 8, 2  # chunks: of adaptation, and between questions whether draws are enough
 MOST_DRAWS = 20_000  # sweeps of a chain at most
+USUAL_DRAWS, LIKELIHOODS = 1_000, 2_000  # sweeps of a chain that usually suffice, and that cost as much as the likelihoods
 SIGMA_ROOM = 2**16  # numbers of Sigma kept of a chunk, on average
 ROOM_FOR_SIGMA = 2**24  # numbers of Sigma that a fit keeps
 FIRST_LEAPS = 8
@@ -74,6 +75,16 @@ class Networkwise(Method):
     def warm_up_steps(self) -> int:
         """Adaptation."""
         return self.warm_up * RECORDS * SIGMA_EVERY
+
+    @property
+    def usual_steps(self) -> int:
+        """Adaptation, and what usually suffices."""
+        return self.warm_up_steps + min(USUAL_DRAWS, self.most_draws)
+
+    @property
+    def likelihood_steps(self) -> int:
+        """Particles move as often."""
+        return LIKELIHOODS
 
     def sample(self, problem: Problem, run: Run) -> Posterior:
         """Chains until they agree, or until there are `most_draws` sweeps."""

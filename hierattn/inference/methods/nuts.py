@@ -22,6 +22,7 @@ from hierattn.inference.problem import Posterior, Problem
 from hierattn.inference.verdict import convergence
 
 WARM_UP, CHUNK, MOST_DRAWS = 5, 100, 2_000  # chunks of adaptation, draws of a chunk, draws of a chain at most
+USUAL_DRAWS, LIKELIHOODS = 500, 500  # draws of a chain that usually suffice, and that cost about as much as the likelihoods
 STATISTICS = {
     "diverging": "diverging",
     "energy": "energy",
@@ -68,6 +69,16 @@ class Nuts(Method):
     def warm_up_steps(self) -> int:
         """Adaptation."""
         return self.warm_up * self.chunk
+
+    @property
+    def usual_steps(self) -> int:
+        """Adaptation, and what usually suffices."""
+        return self.warm_up_steps + min(USUAL_DRAWS, self.most_draws)
+
+    @property
+    def likelihood_steps(self) -> int:
+        """Particles move as often."""
+        return LIKELIHOODS
 
     def sample(self, problem: Problem, run: Run) -> Posterior:
         """Chains until they agree, or until there are `most_draws`."""

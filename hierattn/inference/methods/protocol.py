@@ -6,7 +6,7 @@ a subclass of `Method`, and a line in `registry`.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
 from hierattn.inference.checkpoints import Checkpoint
@@ -32,6 +32,10 @@ class Run:
     checkpoint: Checkpoint | None = None
     advance: Callable[[int], Any] = lambda done: None
     watch: Watch = NOBODY
+
+    def watched(self, checkpoint: Checkpoint | None, watch: Watch) -> "Run":
+        """The same run, kept there and watched by that."""
+        return replace(self, checkpoint=checkpoint, advance=watch.step, watch=watch)
 
     def ends(self, all_drawn: bool, reasons: list[dict[str, Any]]) -> bool:
         """Should chains end here? If all draws are there, if nothing is left to say against them, or if the time is over."""
@@ -67,6 +71,16 @@ class Method(ABC):
     @property
     def warm_up_steps(self) -> int:
         """Of them, the first that adapt the sampler and are not kept."""
+        return 0
+
+    @property
+    def usual_steps(self) -> int:
+        """Draws of each chain that usually suffice, warm-up included."""
+        return self.most_steps
+
+    @property
+    def likelihood_steps(self) -> int:
+        """How many draws cost as much as the likelihoods with latent variables integrated out."""
         return 0
 
     @abstractmethod
