@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from hierattn.inference.course.watching import LIKELIHOODS, Watch
+from hierattn.inference.course.watching import SAMPLING, WARM_UP, Watch
 
 SHOWN = 8  # numbers of a list; JSON has all
 
@@ -72,9 +72,9 @@ class Bar(Watch):
         self.task = bar.add_task(method, total=most)
 
     def phase(self, name: str) -> None:
-        """The words before the bar; of likelihoods nobody knows how far they are."""
+        """The words before the bar; after the chains nobody knows how far it is."""
         self.now, self.found = name, ""
-        self._update(total=None if name == LIKELIHOODS else self.most)
+        self._update(total=self.most if name in (WARM_UP, SAMPLING) else None)
 
     def step(self, done: int) -> None:
         """A chunk further."""

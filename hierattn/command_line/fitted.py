@@ -20,6 +20,7 @@ def record_of(tree: Any) -> dict[str, Any]:
         "model": attrs["model"],
         "parameters": json.loads(attrs["parameters"]),
         "arrays": json.loads(attrs.get("arrays", "[]")),
+        "heads_tried": json.loads(attrs.get("heads_tried", "[]")),
         "kappa": None if kappa is None else kappa.mean(("chain", "draw")).values.tolist(),
     }
 
@@ -67,6 +68,11 @@ def print_fit(record: dict[str, Any]) -> None:
             print(f"{name:24s}" + "".join(_number(row[key]) for key in COLUMNS) + flag)
     for line in record["arrays"]:
         print(_in_words(line))
+    if record.get("heads_tried"):
+        print("heads: log evidence per network, and by how much all networks' differs from the best (scores integrated out)")
+    for row in record.get("heads_tried", []):
+        behind = f"{-row['difference']:10.1f} +- {row['difference_error']:.1f}" if row["difference"] else "      best"
+        print(f"{row['heads']:<24d}{row['log_evidence']:11.5g} +- {row['log_evidence_error']:.2g} {behind}")
 
 
 def _number(x: float | None) -> str:

@@ -16,7 +16,7 @@ import typer
 from hierattn.base.errors import unusable
 from hierattn.command_line.console import fit_progress, print_record, progress
 from hierattn.command_line.fitted import next_command, print_fit, record_of
-from hierattn.command_line.options import Force, HeadDim, Json, Out, Seed, build_observations, takes
+from hierattn.command_line.options import Force, HeadDim, Json, Out, Seed, build_observations, takes, whole_numbers
 from hierattn.inference.methods.registry import AUTO, NAMES
 
 FitMethod = StrEnum("FitMethod", list(NAMES))  # type: ignore[misc]
@@ -28,6 +28,9 @@ MostDraws = Annotated[
 ]
 Limit = Annotated[
     str, typer.Option(metavar="5m|90s|1h|none", help="Time for the whole fit; docs/fitting.md says what it changes.")
+]
+TryHeads = Annotated[
+    str | None, typer.Option(metavar="1,2,...", help="Other numbers of heads, to be compared by the evidence of each network.")
 ]
 NOT_CONVERGED, INTERRUPTED = 4, 130  # exit codes
 COMPILER = "--xla_backend_optimization_level=1"  # for fits: sooner compiled, and no slower
@@ -63,6 +66,7 @@ def write_fit(
     head_dim: HeadDim = None,
     width: Width = None,
     budget: Limit = "5m",
+    try_heads: TryHeads = None,
     seed: Seed = 0,
     force: Force = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a fit that was killed.")] = False,
@@ -79,6 +83,7 @@ def write_fit(
     method = _limited(plan(observations, how["model"], layer, method=how["method"]).method, most_draws)
     how["method"] = (method,) if how["method"] == AUTO else method
     more: dict[str, Any] = {"width": width, "seed": seed, "out": out, "force": force, "resume": resume}
+    more["try_heads"] = None if try_heads is None else tuple(whole_numbers(try_heads, "--try-heads"))
     more["budget"] = budget_of(budget, "--budget")
     with fit_progress(method.name, method.most_steps, ESS_A_CHAIN * how["chains"]) as advance, _resumable(out):
         tree = ha.fit(observations, layer=layer, **how, **more, advance=advance)

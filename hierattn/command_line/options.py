@@ -98,6 +98,14 @@ def build_kernel(tokens: Tokens = None, activation: ActivationOption = None, ker
     return K
 
 
+def whole_numbers(text: str, option: str) -> list[int]:
+    """Numbers with commas between them."""
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isdecimal() for word in words):
+        raise unusable(option, "whole numbers with commas between them", repr(text), f"as in {option} 0,2")
+    return [int(word) for word in words]
+
+
 def build_observations(
     file: Observed,
     kernel: ObservedKernel = None,
@@ -110,10 +118,7 @@ def build_observations(
     """The observations that the options of a command describe."""
     import hierattn as ha
 
-    indices = None if tokens is None else [word.strip() for word in tokens.split(",")]
-    if indices is not None and not all(word.isdecimal() for word in indices):
-        raise unusable("--tokens", "whole numbers with commas between them", repr(tokens), "as in --tokens 0,2")
-    numbers = None if indices is None else [int(word) for word in indices]
+    numbers = None if tokens is None else whole_numbers(tokens, "--tokens")
     return ha.read(file, kernel, inputs=inputs, tokens=numbers, heads=heads, mask=mask, networks=networks)
 
 

@@ -1,5 +1,6 @@
 """Observations and a model -> posterior, as an ArviZ DataTree."""
 
+import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,8 @@ from hierattn.inference.checkpoints import Checkpoint, networks_begun
 from hierattn.inference.course.budget import Budget, budget_of
 from hierattn.inference.course.pace import Pace
 from hierattn.inference.course.routes import TooLongError, judge, some_networks
-from hierattn.inference.course.watching import Calling, Watch
+from hierattn.inference.course.watching import HEADS, Calling, Watch
+from hierattn.inference.integration import heads
 from hierattn.inference.methods.protocol import Method, Run
 from hierattn.inference.methods.registry import ASKED, choose_method, method_of
 from hierattn.inference.problem import Posterior, Problem, pose
@@ -53,6 +55,7 @@ def fit(
     chains: int = 4,
     seed: int = 0,
     log_likelihood: bool = True,
+    try_heads: tuple[int, ...] | None = None,
     out: str | Path | None = None,
     force: bool = False,
     resume: bool = False,
@@ -76,6 +79,8 @@ def fit(
     - `prior`: distributions in place of the model's own, by parameter.
     - `width`: of the networks, for the model linear_scaling.
     - `log_likelihood`: of every network with its scores integrated out, which model comparison needs?
+    - `try_heads`: other numbers of heads, to be compared with the given one by the evidence of each network; if none are,
+      half and twice as many where chains did not converge and nothing describes the layer.
     - `out`: netCDF file to write; beside it a folder keeps an unfinished run, and with `resume` a killed one goes on.
     - `budget`: seconds, or words like "5m", for the whole fit; None for no limit. Where it is too short "auto" fits fewer
       networks or takes moments, a method asked for refuses, and chains that run out of it end NOT CONVERGED, to be resumed; the
@@ -99,7 +104,8 @@ def fit(
     if resume and limit.seconds < np.inf:
         planned = as_begun(planned, out)
     watch = advance if isinstance(advance, Watch) else Calling(advance)
-    how = Course(watch, limit, Run(seed, chains, width), out, resume, log_likelihood)
+    heads.check(planned.problem, try_heads or ())
+    how = Course(watch, limit, Run(seed, chains, width), out, resume, log_likelihood, try_heads)
     result, kept, stopped = within_budget(planned, how)
     if out is not None:
         with whole_file(out, force) as temporary:
@@ -118,6 +124,7 @@ class Course(NamedTuple):
     out: str | Path | None
     resume: bool
     log_likelihood: bool
+    try_heads: tuple[int, ...] | None
 
 
 def as_begun(planned: Plan, out: str | Path | None) -> Plan:
@@ -136,7 +143,7 @@ def within_budget(planned: Plan, how: Course) -> "tuple[DataTree, Checkpoint | N
     pace = Pace(how.watch, planned.method, how.limit, kept=kept is not None, chunks=begun, late=late)
     pace.starts(planned.problem)
     try:
-        return carry_out(planned, how.run.watched(kept, pace), how.log_likelihood), kept, pace.stopped
+        return carry_out(planned, how.run.watched(kept, pace), how), kept, pace.stopped
     except TooLongError as given_up:
         planned = given_up.plan
     if kept is not None:
@@ -147,7 +154,7 @@ def within_budget(planned: Plan, how: Course) -> "tuple[DataTree, Checkpoint | N
         kept = _kept(planned, how)
     pace = Pace(how.watch, planned.method, how.limit, began=pace.began, kept=kept is not None)
     pace.starts(planned.problem)
-    return carry_out(planned, how.run.watched(kept, pace), how.log_likelihood), kept, pace.stopped
+    return carry_out(planned, how.run.watched(kept, pace), how), kept, pace.stopped
 
 
 def _kept(planned: Plan, how: Course) -> Checkpoint | None:
@@ -185,14 +192,30 @@ def plan(
     return Plan(problem, *choose_method(problem, method), tuple(remarks), prior)
 
 
-def carry_out(planned: Plan, run: Run, log_likelihood: bool) -> "DataTree":
-    """Sample, and tell."""
+def carry_out(planned: Plan, run: Run, how: Course) -> "DataTree":
+    """Sample, and tell; then try other numbers of heads."""
     from hierattn.inference import tree  # ArviZ and xarray take a while to load
 
     problem, method, why, remarks, _ = planned
     found = in_float64(method.sample)(problem, run)
     found = found._replace(reasons=(*remarks, *found.reasons))
-    return tree.assemble(tree.Fitted(problem, method, why, found), run, log_likelihood)
+    result = tree.assemble(tree.Fitted(problem, method, why, found), run, how.log_likelihood)
+    numbers = how.try_heads if how.try_heads is not None else _doubted(problem, result, run)
+    if numbers:
+        run.watch.phase(HEADS)
+        place = tuple(float(np.exp(np.log(found.draws[name]).mean())) for name in ("score_scale", "value_scale"))
+        rows = heads.compared(heads.try_heads(problem, numbers, place, run.seed + 5))
+        told = [*json.loads(result.attrs["reasons"]), *heads.named(rows, problem.layer.heads)]
+        result.attrs |= {"heads_tried": json.dumps(rows), "reasons": json.dumps(told)}
+    return result
+
+
+def _doubted(problem: Problem, result: "DataTree", run: Run) -> tuple[int, ...]:
+    """Numbers of heads to be tried unasked: where chains did not converge, and only the user says how many there are."""
+    obs, settled = problem.observations, result.attrs["verdict"] == "CONVERGED"
+    if settled or obs.layer is not None or obs.networks < heads.FEWEST_NETWORKS or run.watch.over() or heads.why_not(problem):
+        return ()
+    return heads.neighbours(problem.layer.heads)
 
 
 def _observations(given: Any) -> Observations:

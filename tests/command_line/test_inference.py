@@ -126,6 +126,32 @@ def test_arrays_are_printed_as_one_line(capsys):
     assert second.split(maxsplit=1) == ["kappa", words]
 
 
+def test_after_a_budget_the_next_command_goes_on_where_it_ended():
+    record = RECORD | {"reasons": [{"code": "budget", "message": "", "numbers": {"draws": 100}}]}
+    told = fitted.next_command(record, 300, ["fit", "y.npz", "--budget", "9s", "--force"])
+    assert told == "hierattn fit y.npz --budget none --resume --force"
+
+
+def test_numbers_of_heads_are_a_table(run, file, interrupted, tmp_path, capsys):
+    """The best first; and the option that asks for it."""
+    rows = [{"heads": 1, "log_evidence": -35.2, "log_evidence_error": 2.8, "difference": 0.0, "difference_error": 0.0}]
+    rows += [rows[0] | {"heads": 2, "difference": 129.0, "difference_error": 24.9}]
+    fitted.print_fit(RECORD | {"parameters": {}, "arrays": [], "heads_tried": rows})
+    first, second = capsys.readouterr().out.splitlines()[-2:]
+    assert first.split() == ["1", "-35.2", "+-", "2.8", "best"]
+    assert second.split() == ["2", "-35.2", "+-", "2.8", "-129.0", "+-", "24.9"]
+    fit = ("fit", file, "--out", tmp_path / "fit.nc")
+    assert run(*fit)[0] == 130
+    assert interrupted["try_heads"] is None
+    assert run(*fit, "--try-heads", "1,4")[0] == 130
+    assert interrupted["try_heads"] == (1, 4)
+    assert "--try-heads: expected whole numbers with commas between them" in run(*fit, "--try-heads", "all")[2]
+    assert interrupted["budget"].seconds == 300
+    assert run(*fit, "--budget", "90s")[0] == 130
+    assert interrupted["budget"].seconds == 90
+    assert "--budget: expected a time such as 90s" in run(*fit, "--budget", "soon")[2]
+
+
 COMMAND = ["fit", "my file.npz", "--most-draws", "300", "--force", "--seed=3"]
 NEXT = "hierattn fit 'my file.npz' --seed=3 --draws 600 --force"
 
@@ -138,6 +164,7 @@ NEXT = "hierattn fit 'my file.npz' --seed=3 --draws 600 --force"
         ("NOT CONVERGED", ["ess", "divergences"], 300, None),  # more of the same
         ("NOT CONVERGED", ["ess"], None, None),
         ("CONVERGED", ["few_networks"], 300, None),
+        ("CONVERGED", ["budget"], 300, "hierattn fit 'my file.npz' --most-draws 300 --seed=3 --budget none --force"),
     ],
 )
 def test_not_converged_says_what_to_type(verdict, codes, draws, expected, capsys):

@@ -13,7 +13,7 @@ from hierattn.inference.course.budget import Budget, in_words
 from hierattn.inference.course.watching import Counting, Watch
 from hierattn.inference.problem import Problem
 
-LONG = 20.0  # seconds of a first chunk that is trial enough
+LONG, COMPILING = 0.2, 10.0  # share of the budget that makes a first chunk trial enough; its seconds that are compilation
 DOUBTS, SURE = 2.0, 0.25  # before this share of the budget is used, expectations count only if they are so many times over it
 GO_ON = "what is done is kept beside the file: go on with --budget none --resume --force (budget=None, resume=True, force=True)"
 BEGIN = "give a longer one (budget=None for no limit), and out= to keep what is done"
@@ -59,12 +59,12 @@ class Pace(Counting):
         took, self.before = now - self.before, now
         already = done * self.chunks if self.seen == 0 else 0
         self.seen, self.first = self.seen + 1, self.first or took
-        self.a_step = took / done
+        alone = self.first > LONG * self.budget.seconds
+        self.a_step = (took if self.seen > 1 else max(took - COMPILING, took / 2)) / done
         super().step(done + already)
-        tried = self.seen == 2 or (self.seen == 1 and took > LONG)
-        if tried and not (self.seen == 2 and self.first > LONG):
+        if self.seen == (1 if alone else 2):
             self.say(self.expectation())
-        if self.late is not None and self.done <= self.warm_up and (self.seen > 1 or took > LONG) and self.too_long():
+        if self.late is not None and self.done <= self.warm_up and (self.seen > 1 or alone) and self.too_long():
             late, self.late = self.late, None
             late(self)
 
@@ -80,7 +80,9 @@ class Pace(Counting):
     @property
     def compiling(self) -> float:
         """Seconds of the first chunk that were not sampling."""
-        return max(self.first - self.a_step * self.done / max(self.seen, 1), 0.0) if self.seen > 1 else 0.0
+        if self.seen < 2:
+            return COMPILING
+        return max(self.first - self.a_step * self.done / self.seen, 0.0)
 
     @property
     def likelihoods(self) -> float:

@@ -3,14 +3,14 @@
 from collections.abc import Callable
 from typing import Any
 
-WARM_UP, SAMPLING, LIKELIHOODS = "warm-up", "sampling", "likelihoods"  # phases
+WARM_UP, SAMPLING, LIKELIHOODS, HEADS = "warm-up", "sampling", "likelihoods", "other numbers of heads"  # phases
 
 
 class Watch:
     """Who looks on while a fit runs, and may end it; this one does neither."""
 
     def phase(self, name: str) -> None:
-        """What is done now: warm-up, sampling or likelihoods."""
+        """What is done now: warm-up, sampling, likelihoods, other numbers of heads."""
 
     def step(self, done: int) -> None:
         """So many more draws of each chain are there, warm-up included."""

@@ -102,13 +102,13 @@ def test_fewer_networks_are_fitted_if_all_take_too_long(moments, tmp_path):
 
 
 def test_moments_are_taken_if_networks_would_be_too_few():
-    """5 s left: for 10 networks."""
-    found, ear, method = run(55.0, moments=True)
+    """After 20 s of a first chunk, which is long then, and 20 of compilation 7 s are left: for 14 networks."""
+    found, ear, method = run(47.0, moments=True)
     assert found.attrs["method"] == "moments"
     assert found["constant_data"].sizes["network"] == 200
     told = numbers(found)
     assert "these are estimates from moments, no posterior; for that use --budget none" in told["message"]
-    assert method.clock.now - 1000 == 30
+    assert method.clock.now - 1000 == 20
     assert "moments, 200 networks x 3 x 3 tokens x 2 heads: no chains" in ear.said[-1]
 
 
@@ -181,6 +181,30 @@ def test_likelihoods_for_which_there_is_no_time_are_left_out(monkeypatch):
     found, ear, _ = run(np.inf, log_likelihood=True)
     assert "has none" in numbers(found, "no_log_likelihood")["message"]
     assert ear.phases[-1] == "likelihoods"
+
+
+def test_a_long_first_chunk_is_trial_enough():
+    """Of 10 seconds of compilation and 60 of chunk; its estimate is that of two."""
+    (found, ear, method), (_, usual, _) = (run(seconds, tick=0.3) for seconds in (300.0, 3000.0))
+    assert "about 12 min by a trial of 70 s" in ear.said[0]
+    assert "about 12 min by a trial of 2.2 min" in usual.said[0]
+    assert numbers(found)["networks"] == 50
+    assert method.clock.now - 1000 <= 300
+
+
+def test_a_resumed_run_is_not_judged_again_and_counts_what_it_had(tmp_path):
+    """It has 600 draws of the first 145 s, 3 chunks more within 35 s, and ends again."""
+    options = {"good": 10_000, "most_draws": 10_000, "out": tmp_path / "fit.nc"}
+    run(145.0, **options)
+    found, _, _ = run(35.0, **options, resume=True, force=True)
+    assert numbers(found)["draws"] == 750
+    late = []
+    pace = Pace(NOBODY, method := Ticking(), Budget(100.0, method.clock), chunks=1, late=lambda pace: late.append(pace))
+    pace.starts(plan(Observations(Y, kernel=tiny.K, heads=2), method=method).problem)
+    method.clock.now += 99.0
+    pace.step(50)
+    assert pace.too_long()
+    assert late == []
 
 
 def test_networks_are_judged_by_the_latest_chunk_and_doubted_at_the_beginning():
