@@ -71,6 +71,10 @@ class Bar(Watch):
         self.done, self.now, self.found = 0, "", ""
         self.task = bar.add_task(method, total=most)
 
+    def begins(self, method: str, most: int) -> None:
+        """From the beginning; the layer after this one too."""
+        self.method, self.most, self.done = method, most, 0
+
     def phase(self, name: str) -> None:
         """The words before the bar; after the chains nobody knows how far it is."""
         self.now, self.found = name, ""

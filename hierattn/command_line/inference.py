@@ -3,8 +3,7 @@
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from enum import StrEnum
 from functools import wraps
@@ -15,9 +14,10 @@ import typer
 
 from hierattn.base.errors import unusable
 from hierattn.command_line.console import fit_progress, print_record, progress
+from hierattn.command_line.fit_layers import resumable, write_layers
 from hierattn.command_line.fitted import next_command, print_fit, record_of
-from hierattn.command_line.options import Force, HeadDim, Json, Out, Seed, build_observations, takes, whole_numbers
-from hierattn.inference.methods.registry import AUTO, NAMES
+from hierattn.command_line.options import Force, HeadDim, Json, Seed, build_layers, takes, whole_numbers
+from hierattn.inference.methods.registry import AUTO, NAMES, method_of
 
 FitMethod = StrEnum("FitMethod", list(NAMES))  # type: ignore[misc]
 ASK = FitMethod(AUTO)
@@ -29,10 +29,15 @@ MostDraws = Annotated[
 Limit = Annotated[
     str, typer.Option(metavar="5m|90s|1h|none", help="Time for the whole fit; docs/fitting.md says what it changes.")
 ]
+FitOut = Annotated[Path, typer.Option(help="netCDF file to write; for several layers a folder.")]
 TryHeads = Annotated[
-    str | None, typer.Option(metavar="1,2,...", help="Other numbers of heads, to be compared by the evidence of each network.")
+    str,
+    typer.Option(
+        metavar="auto|none|1,2,...",
+        help="Other numbers of heads, compared by the evidence of each network; auto: half and twice, where no file says.",
+    ),
 ]
-NOT_CONVERGED, INTERRUPTED = 4, 130  # exit codes
+NOT_CONVERGED = 4  # exit code
 COMPILER = "--xla_backend_optimization_level=1"  # for fits: sooner compiled, and no slower
 
 
@@ -58,15 +63,15 @@ def build_run(
 
 
 @compiling_sooner
-@takes(build_run, build_observations)
+@takes(build_run, build_layers)
 def write_fit(
     how: dict[str, Any],
-    observations: Any,
-    out: Out,
+    layers: dict[str, Any],
+    out: FitOut,
     head_dim: HeadDim = None,
     width: Width = None,
     budget: Limit = "5m",
-    try_heads: TryHeads = None,
+    try_heads: TryHeads = AUTO,
     seed: Seed = 0,
     force: Force = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a fit that was killed.")] = False,
@@ -79,13 +84,18 @@ def write_fit(
     from hierattn.inference.verdict import ESS_A_CHAIN
 
     start, most_draws = time.perf_counter(), how.pop("most_draws")
+    more: dict[str, Any] = {"width": width, "seed": seed, "out": out, "force": force, "resume": resume}
+    more["try_heads"] = _numbers(try_heads)
+    more["budget"] = budget_of(budget, "--budget")
+    if len(layers) > 1:
+        write_layers(layers, how | {"method": _methods(how["method"], most_draws)}, head_dim, more, as_json)
+        return
+    (make,) = layers.values()
+    observations = make()
     layer = layer_of(observations, head_dim)
     method = _limited(plan(observations, how["model"], layer, method=how["method"]).method, most_draws)
     how["method"] = (method,) if how["method"] == AUTO else method
-    more: dict[str, Any] = {"width": width, "seed": seed, "out": out, "force": force, "resume": resume}
-    more["try_heads"] = None if try_heads is None else tuple(whole_numbers(try_heads, "--try-heads"))
-    more["budget"] = budget_of(budget, "--budget")
-    with fit_progress(method.name, method.most_steps, ESS_A_CHAIN * how["chains"]) as advance, _resumable(out):
+    with fit_progress(method.name, method.most_steps, ESS_A_CHAIN * how["chains"]) as advance, resumable(out):
         tree = ha.fit(observations, layer=layer, **how, **more, advance=advance)
     record = record_of(tree) | {"seconds": round(time.perf_counter() - start, 2), "seed": seed, "out": str(out)}
     record["next"] = next_command(record, getattr(method, "most_draws", None), sys.argv[1:])
@@ -97,6 +107,13 @@ def write_fit(
         raise typer.Exit(NOT_CONVERGED)
 
 
+def _numbers(try_heads: str) -> Any:
+    """Numbers of heads to be tried: "auto", none, or these."""
+    if try_heads in (AUTO, "none"):
+        return AUTO if try_heads == AUTO else ()
+    return tuple(whole_numbers(try_heads, "--try-heads"))
+
+
 def _limited(method: Any, most_draws: int | None) -> Any:
     """The method with another number of draws at most."""
     if most_draws is None:
@@ -106,16 +123,14 @@ def _limited(method: Any, most_draws: int | None) -> Any:
     return replace(method, most_draws=most_draws)
 
 
-@contextmanager
-def _resumable(out: Path) -> Iterator[None]:
-    """Ctrl-C says how to go on, if something is there to go on with."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        kept = Path(f"{out}.resume")
-        more = f"; {kept} keeps what is done: the same command with --resume goes on from there" if kept.exists() else ""
-        print(f"hierattn: interrupted{more}", file=sys.stderr)
-        raise typer.Exit(INTERRUPTED) from None
+def _methods(method: str, most_draws: int | None) -> Any:
+    """The method of a name, or all that auto may take, with another number of draws at most where they sample chains."""
+    if most_draws is None:
+        return method
+    if method != AUTO:
+        return _limited(method_of(method), most_draws)
+    every = (method_of(name) for name in NAMES if name != AUTO)
+    return tuple(replace(each, most_draws=most_draws) if each.sampled else each for each in every)  # type: ignore[call-arg]
 
 
 @takes()

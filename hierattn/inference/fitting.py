@@ -1,10 +1,10 @@
 """Observations and a model -> posterior, as an ArviZ DataTree."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
 import numpy as np
 
@@ -15,12 +15,13 @@ from hierattn.base.reasons import reason
 from hierattn.inference.calling import MODELS, lookup
 from hierattn.inference.checkpoints import Checkpoint, networks_begun
 from hierattn.inference.course.budget import Budget, budget_of
+from hierattn.inference.course.layers import Layers, Several, fit_layers, named_layers
 from hierattn.inference.course.pace import Pace
 from hierattn.inference.course.routes import TooLongError, judge, some_networks
 from hierattn.inference.course.watching import HEADS, Calling, Watch
 from hierattn.inference.integration import heads
 from hierattn.inference.methods.protocol import Method, Run
-from hierattn.inference.methods.registry import ASKED, choose_method, method_of
+from hierattn.inference.methods.registry import ASKED, AUTO, choose_method, method_of
 from hierattn.inference.problem import Posterior, Problem, pose
 from hierattn.layer.architecture import Architecture
 from hierattn.observed.observations import Observations, read
@@ -44,8 +45,12 @@ class Plan(NamedTuple):
     prior: dict[str, Any] | None = None  # as it was given
 
 
+@overload
+def fit(observations: Observations | str | Path, *arguments: Any, **options: Any) -> "DataTree": ...
+@overload
+def fit(observations: Several, *arguments: Any, **options: Any) -> Layers: ...
 def fit(
-    observations: Observations | str | Path,
+    observations: Observations | str | Path | Several,
     model: str | Path = "limit_law",
     layer: Architecture | None = None,
     *,
@@ -55,18 +60,20 @@ def fit(
     chains: int = 4,
     seed: int = 0,
     log_likelihood: bool = True,
-    try_heads: tuple[int, ...] | None = None,
+    try_heads: tuple[int, ...] | Literal["auto"] | None = None,
     out: str | Path | None = None,
     force: bool = False,
     resume: bool = False,
     budget: Budget | float | str | None = None,
     advance: Callable[[int], Any] | Watch = lambda done: None,
-) -> "DataTree":
+) -> "DataTree | Layers":
     """The posterior of a model's parameters, given outputs of attention layers.
 
     What it takes, by name:
 
-    - `observations`: outputs, and the kernel of their inputs if it is known; or the path of a file of them.
+    - `observations`: outputs, and the kernel of their inputs if it is known; or the path of a file of them. A list of these, or
+      a dict by name, is several layers, fitted one after the other: the result has `rows` (a table) and `fits` by name, `out`
+      is a folder, the budget that of all; a layer that fails does not stop the others. Files in a list may have an axis layer.
     - `model`: a name of hierattn.models, or the path of a .py file with a function `model`. That is a NumPyro program of
       `outputs`, `networks` and `coordinates`, and of any of `layer`, `K`, `query_kernel`, `tokens`, `prior`, `width`, which are
       given by name; it draws the site `y` under the plates `network` and `coordinate` (see models/limit_law.py). A function
@@ -79,8 +86,8 @@ def fit(
     - `prior`: distributions in place of the model's own, by parameter.
     - `width`: of the networks, for the model linear_scaling.
     - `log_likelihood`: of every network with its scores integrated out, which model comparison needs?
-    - `try_heads`: other numbers of heads, to be compared with the given one by the evidence of each network; if none are,
-      half and twice as many where chains did not converge and nothing describes the layer.
+    - `try_heads`: other numbers of heads, to be compared with the given one by the evidence of each network; "auto" for half
+      and twice as many where nothing describes the layer and that costs little; None for these only if chains do not converge.
     - `out`: netCDF file to write; beside it a folder keeps an unfinished run, and with `resume` a killed one goes on.
     - `budget`: seconds, or words like "5m", for the whole fit; None for no limit. Where it is too short "auto" fits fewer
       networks or takes moments, a method asked for refuses, and chains that run out of it end NOT CONVERGED, to be resumed; the
@@ -97,6 +104,11 @@ def fit(
 
     """
     check_counts(chains=chains)
+    if isinstance(observations, (list, tuple, Mapping)):
+        how: dict[str, Any] = {"method": method, "prior": prior, "width": width, "chains": chains, "seed": seed}
+        one = partial(fit, model=model, layer=layer, log_likelihood=log_likelihood, try_heads=try_heads, **how)
+        where: dict[str, Any] = {"out": out, "force": force, "resume": resume, "budget": budget, "advance": advance}
+        return fit_layers(named_layers(observations, _observations), one, **where)
     limit = budget_of(budget)
     if out is not None:
         check_new(out, force)
@@ -104,9 +116,9 @@ def fit(
     if resume and limit.seconds < np.inf:
         planned = as_begun(planned, out)
     watch = advance if isinstance(advance, Watch) else Calling(advance)
-    heads.check(planned.problem, try_heads or ())
-    how = Course(watch, limit, Run(seed, chains, width), out, resume, log_likelihood, try_heads)
-    result, kept, stopped = within_budget(planned, how)
+    heads.check(planned.problem, try_heads if isinstance(try_heads, tuple) else ())
+    course = Course(watch, limit, Run(seed, chains, width), out, resume, log_likelihood, try_heads)
+    result, kept, stopped = within_budget(planned, course)
     if out is not None:
         with whole_file(out, force) as temporary:
             result.to_netcdf(temporary, engine="h5netcdf")
@@ -124,7 +136,7 @@ class Course(NamedTuple):
     out: str | Path | None
     resume: bool
     log_likelihood: bool
-    try_heads: tuple[int, ...] | None
+    try_heads: tuple[int, ...] | Literal["auto"] | None
 
 
 def as_begun(planned: Plan, out: str | Path | None) -> Plan:
@@ -200,22 +212,15 @@ def carry_out(planned: Plan, run: Run, how: Course) -> "DataTree":
     found = in_float64(method.sample)(problem, run)
     found = found._replace(reasons=(*remarks, *found.reasons))
     result = tree.assemble(tree.Fitted(problem, method, why, found), run, how.log_likelihood)
-    numbers = how.try_heads if how.try_heads is not None else _doubted(problem, result, run)
-    if numbers:
+    doubted = how.try_heads == AUTO or (how.try_heads is None and result.attrs["verdict"] != "CONVERGED")
+    numbers = how.try_heads if isinstance(how.try_heads, tuple) else heads.unasked(problem) if doubted else ()
+    if numbers and not (doubted and run.watch.over()):
         run.watch.phase(HEADS)
         place = tuple(float(np.exp(np.log(found.draws[name]).mean())) for name in ("score_scale", "value_scale"))
         rows = heads.compared(heads.try_heads(problem, numbers, place, run.seed + 5))
         told = [*json.loads(result.attrs["reasons"]), *heads.named(rows, problem.layer.heads)]
         result.attrs |= {"heads_tried": json.dumps(rows), "reasons": json.dumps(told)}
     return result
-
-
-def _doubted(problem: Problem, result: "DataTree", run: Run) -> tuple[int, ...]:
-    """Numbers of heads to be tried unasked: where chains did not converge, and only the user says how many there are."""
-    obs, settled = problem.observations, result.attrs["verdict"] == "CONVERGED"
-    if settled or obs.layer is not None or obs.networks < heads.FEWEST_NETWORKS or run.watch.over() or heads.why_not(problem):
-        return ()
-    return heads.neighbours(problem.layer.heads)
 
 
 def _observations(given: Any) -> Observations:

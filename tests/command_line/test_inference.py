@@ -142,7 +142,9 @@ def test_numbers_of_heads_are_a_table(run, file, interrupted, tmp_path, capsys):
     assert second.split() == ["2", "-35.2", "+-", "2.8", "-129.0", "+-", "24.9"]
     fit = ("fit", file, "--out", tmp_path / "fit.nc")
     assert run(*fit)[0] == 130
-    assert interrupted["try_heads"] is None
+    assert interrupted["try_heads"] == "auto"
+    assert run(*fit, "--try-heads", "none")[0] == 130
+    assert interrupted["try_heads"] == ()
     assert run(*fit, "--try-heads", "1,4")[0] == 130
     assert interrupted["try_heads"] == (1, 4)
     assert "--try-heads: expected whole numbers with commas between them" in run(*fit, "--try-heads", "all")[2]

@@ -10,7 +10,7 @@ from typing import Any
 
 from hierattn.base.reasons import reason
 from hierattn.inference.course.budget import Budget, in_words
-from hierattn.inference.course.watching import Counting, Watch
+from hierattn.inference.course.watching import OF_CHAINS, Counting, Watch
 from hierattn.inference.problem import Problem
 
 LONG, COMPILING = 0.2, 10.0  # share of the budget that makes a first chunk trial enough; its seconds that are compilation
@@ -39,6 +39,7 @@ class Pace(Counting):
         chunks: int = 0,
         late: Any = None,
     ) -> None:
+        told.begins(method.name, method.most_steps)
         super().__init__(told, method.warm_up_steps)
         self.method, self.budget, self.kept, self.chunks = method, budget, kept, chunks
         self.began = self.before = budget.clock()
@@ -108,16 +109,18 @@ class Pace(Counting):
         work = self.method.usual_steps * self.a_step
         return rounded(networks * left / work) if left > 0 and work > 0 else 0
 
-    def over(self) -> bool:
-        """Is the budget?"""
-        return self.elapsed > self.budget.seconds
+    def over(self, share: float = 1.0) -> bool:
+        """Is this share of the budget used?"""
+        return self.elapsed > share * self.budget.seconds
 
     def ended(self) -> dict[str, Any] | None:
         """That it ended the fit, if so, and how to go on."""
-        if not self.over():
+        if not self.over(OF_CHAINS):
             return None
         self.stopped, draws = True, self.done - self.warm_up
-        message = f"the budget of {self.budget.words} ended after {draws:,} draws of each chain, before they agreed; "
+        message = (
+            f"the budget of {self.budget.words} ended for chains after {draws:,} draws of each chain, before they agreed; "
+        )
         message += GO_ON if self.kept else BEGIN
         return reason("budget", message, draws=draws, seconds=self.elapsed, budget=self.budget.seconds)
 

@@ -5,9 +5,14 @@ from typing import Any
 
 WARM_UP, SAMPLING, LIKELIHOODS, HEADS = "warm-up", "sampling", "likelihoods", "other numbers of heads"  # phases
 
+OF_CHAINS = 0.85  # share of the time after which chains end, so that predictions and other numbers of heads have some
+
 
 class Watch:
     """Who looks on while a fit runs, and may end it; this one does neither."""
+
+    def begins(self, method: str, most: int) -> None:
+        """A fit begins, by a method that takes so many draws of each chain at most, warm-up included."""
 
     def phase(self, name: str) -> None:
         """What is done now: warm-up, sampling, likelihoods, other numbers of heads."""
@@ -21,8 +26,8 @@ class Watch:
     def say(self, message: str) -> None:
         """A line that a user should read now."""
 
-    def over(self) -> bool:
-        """Is the time over?"""
+    def over(self, share: float = 1.0) -> bool:
+        """Is this share of the time over?"""
         return False
 
     def ended(self) -> dict[str, Any] | None:

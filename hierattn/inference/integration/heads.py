@@ -30,6 +30,7 @@ REACH, POINTS, FINER, TIMES = (
     5,
 )  # of scales around those of the particles: on a grid, that is made finer some times
 CLEARLY = 3.0  # standard errors by which another number of heads is better
+UNASKED = 2**15  # latent numbers of the networks looked at, beyond which nobody is asked to wait for it
 FEWEST_NETWORKS = 10  # that tell numbers of heads apart
 
 
@@ -61,9 +62,14 @@ def check(problem: Problem, numbers: tuple[int, ...]) -> None:
         raise unusable("try_heads", *lacking, "leave it out")
 
 
-def neighbours(heads: int) -> tuple[int, ...]:
-    """Half as many and twice as many; of one head two and four."""
-    return (heads // 2, 2 * heads) if heads > 1 else (2, 4)
+def unasked(problem: Problem) -> tuple[int, ...]:
+    """Half as many heads and twice as many, or of one two and four: where only the user says how many, and it costs little."""
+    obs, given = problem.observations, problem.layer.heads
+    if obs.layer is not None or why_not(problem) is not None or obs.networks < FEWEST_NETWORKS or obs.s == 1:
+        return ()
+    numbers = (given // 2, 2 * given) if given > 1 else (2, 4)
+    size = min(obs.networks, NETWORKS) * max(numbers) * obs.s * problem.K.shape[-1]
+    return numbers if size <= UNASKED else ()
 
 
 @in_float64

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
 from hierattn.inference.checkpoints import Checkpoint
-from hierattn.inference.course.watching import NOBODY, Watch
+from hierattn.inference.course.watching import NOBODY, OF_CHAINS, Watch
 from hierattn.inference.integration.integrated import Integrated
 from hierattn.inference.problem import Posterior, Problem
 
@@ -41,7 +41,7 @@ class Run:
         """Should chains end here? If all draws are there, if nothing is left to say against them, or if the time is over."""
         few = [x for each in reasons if each["code"] == "ess" for x in each["numbers"].values() if x is not None]
         self.watch.effective(min(few, default=None))
-        return all_drawn or not reasons or self.watch.over()
+        return all_drawn or not reasons or self.watch.over(OF_CHAINS)
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,15 @@ import pytest
 from jax.scipy.special import logsumexp
 
 from hierattn import Architecture, InputError, fit, kernels
-from hierattn.inference import fitting
+from hierattn.inference import predictions
 from hierattn.inference.fitting import plan
 from hierattn.inference.integration import heads
-from hierattn.inference.integration.heads import CLEARLY, Tried, compared, named, try_heads
+from hierattn.inference.integration.heads import CLEARLY, Tried, compared, named, try_heads, unasked
 from hierattn.inference.likelihood import Terms, log_likelihood
 from hierattn.inference.methods.importance import _of_scores
 from hierattn.inference.methods.moments import Moments
 from tests.inference import drawn, tiny
+from tests.inference.course.ticking import Ticking
 from tests.inference.trees import codes
 
 K, NETWORKS, SCORE_SCALE = kernels.equicorrelated(3, 0.3), 40, 2.0
@@ -120,24 +121,31 @@ def test_a_fit_tries_what_it_is_asked_to_and_names_what_is_better(monkeypatch):
     assert "heads_tried" not in plain.attrs
 
 
-def test_unasked_only_where_chains_do_not_converge_and_nobody_but_the_user_says_how_many_there_are(monkeypatch):
+def test_unasked_only_where_nobody_but_the_user_says_how_many_there_are_and_it_costs_little():
     """Not of fewer than ten networks either, nor where it cannot be done."""
 
-    class Result:
-        def __init__(self, verdict):
-            self.attrs = {"verdict": verdict}
-
-    def numbers(verdict="NOT CONVERGED", networks=NETWORKS, over=False, **layer):
+    def numbers(networks=NETWORKS, heads=2, **layer):
         posed = problem(1, 2)
-        changed = {"layer": posed.layer.replace(**layer), "observations": posed.observations.first(networks)}
-        watch = type("Watch", (), {"over": lambda self: over})()
-        return fitting._doubted(replace(posed, **changed), Result(verdict), type("Run", (), {"watch": watch})())
+        changed = {"layer": posed.layer.replace(heads=heads, **layer), "observations": posed.observations.first(networks)}
+        return unasked(replace(posed, **changed))
 
-    assert numbers() == (1, 4)
-    assert numbers("CONVERGED") == numbers(networks=9) == numbers(over=True) == numbers(rotary=[1.0]) == ()
-    described = plan(tiny.observations(layer=tiny.LAYER)).problem
-    assert fitting._doubted(described, Result("NOT CONVERGED"), None) == ()
-    assert heads.neighbours(1) == (2, 4)
+    assert (numbers(), numbers(heads=1), numbers(heads=3)) == ((1, 4), (2, 4), (1, 6))
+    assert numbers(networks=9) == numbers(rotary=[1.0]) == numbers(heads=64) == ()
+    assert unasked(plan(tiny.observations(layer=tiny.LAYER)).problem) == ()
+
+
+@pytest.mark.parametrize(
+    ("asked", "good", "tried"), [("auto", 0, True), (None, 0, False), (None, 10_000, True), ((), 10_000, False)]
+)
+def test_when_they_are_tried(monkeypatch, asked, good, tried):
+    """Without being asked where chains do not converge; always if "auto" is."""
+    monkeypatch.setattr(heads, "try_heads", some)
+    monkeypatch.setattr(
+        predictions, "new_networks", lambda problem, parameters, *_: [np.zeros((1, 1, 40, 3, 1))] * len(parameters)
+    )
+    observations = drawn.observe(Architecture(heads=2), K, NETWORKS, 4)
+    options = {"method": Ticking(good=good, most_draws=400), "chains": 2, "log_likelihood": False, "try_heads": asked}
+    assert ("heads_tried" in fit(observations, **options).attrs) == tried
 
 
 @pytest.mark.parametrize(
