@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import inf
 
 from hierattn.base.errors import unusable
+from hierattn.inference.course.compiling import compiling
 
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 PART = r"(\d+(?:\.\d+)?)([smh])"
@@ -15,10 +16,11 @@ NONE = "none"
 
 @dataclass(frozen=True)
 class Budget:
-    """Seconds that a fit may take, infinitely many for no limit, and the clock that counts them."""
+    """Seconds that a fit may take, infinitely many for no limit; the clock that counts them, and those of compilation."""
 
     seconds: float = inf
     clock: Callable[[], float] = time.monotonic
+    compiled: Callable[[], float] = compiling
 
     @property
     def words(self) -> str:

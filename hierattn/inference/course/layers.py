@@ -2,8 +2,8 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
-from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -73,9 +73,8 @@ def fit_layers(
     for k, (name, make) in enumerate(layers.items()):
         watch.say(f"layer {name}, {k + 1} of {len(layers)}")
         start = limit.clock()
-        share = Budget(
-            inf if limit.seconds == inf else max((limit.seconds - (start - began)) / (len(layers) - k), 1e-3), limit.clock
-        )
+        left = max((limit.seconds - (start - began)) / (len(layers) - k), 1e-3)
+        share = replace(limit, seconds=left)
         path = None if folder is None else folder / f"{name}.nc"
         try:
             found = _there(path, resume)

@@ -1,7 +1,7 @@
 """What a fit will cost, known from its first chunks, and the end of its budget.
 
-The trial is the beginning of the fit itself: nothing of it is lost. Its first chunk is mostly compilation, the second tells the
-time of a draw. While chains adapt, later chunks tell it better.
+The trial is the beginning of the fit itself: nothing of it is lost. What JAX spent compiling is not counted as work. While
+chains adapt, later chunks tell the time of a draw better.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from hierattn.inference.course.budget import Budget, in_words
 from hierattn.inference.course.watching import OF_CHAINS, Counting, Watch
 from hierattn.inference.problem import Problem
 
-LONG, COMPILING = 0.2, 10.0  # share of the budget that makes a first chunk trial enough; its seconds that are compilation
+LONG = 0.1  # share of the budget that makes a first chunk trial enough, compilation not counted
 DOUBTS, SURE = 2.0, 0.25  # before this share of the budget is used, expectations count only if they are so many times over it
 GO_ON = "what is done is kept beside the file: go on with --budget none --resume --force (budget=None, resume=True, force=True)"
 BEGIN = "give a longer one (budget=None for no limit), and out= to keep what is done"
@@ -45,8 +45,9 @@ class Pace(Counting):
         self.began = self.before = budget.clock()
         self.began = self.began if began is None else began
         self.late: Callable[[Pace], None] | None = None if chunks else late
-        self.first, self.a_step, self.seen = 0.0, 0.0, 0
-        self.stopped = False
+        self.compiled, self.compiling = budget.compiled(), 0.0
+        self.a_step, self.seen = 0.0, 0
+        self.stopped = self.told_all = False
 
     def starts(self, problem: Problem) -> None:
         """Say at once what is known without a trial."""
@@ -56,16 +57,18 @@ class Pace(Counting):
 
     def step(self, done: int) -> None:
         """One more chunk; the first two say what is to be expected, and those of the warm-up whether that is too much."""
-        now = self.budget.clock()
-        took, self.before = now - self.before, now
+        now, compiled = self.budget.clock(), self.budget.compiled()
+        took, compiling = now - self.before, compiled - self.compiled
+        self.before, self.compiled, self.compiling = now, compiled, max(self.compiling, compiling)
         already = done * self.chunks if self.seen == 0 else 0
-        self.seen, self.first = self.seen + 1, self.first or took
-        alone = self.first > LONG * self.budget.seconds
-        self.a_step = (took if self.seen > 1 else max(took - COMPILING, took / 2)) / done
+        work, self.seen = max(took - compiling, 0.0), self.seen + 1
+        self.a_step = work / done
         super().step(done + already)
-        if self.seen == (1 if alone else 2):
+        first = self.seen == 1 and work > LONG * self.budget.seconds
+        if first or (self.seen == 2 and not self.told_all):
+            self.told_all = True
             self.say(self.expectation())
-        if self.late is not None and self.done <= self.warm_up and (self.seen > 1 or alone) and self.too_long():
+        if self.late is not None and self.done <= self.warm_up and self.told_all and self.too_long():
             late, self.late = self.late, None
             late(self)
 
@@ -77,13 +80,6 @@ class Pace(Counting):
     def until(self, steps: float) -> float:
         """Seconds of the whole fit when so many draws are done, likelihoods not counted."""
         return self.elapsed + max(steps - self.done, 0) * self.a_step
-
-    @property
-    def compiling(self) -> float:
-        """Seconds of the first chunk that were not sampling."""
-        if self.seen < 2:
-            return COMPILING
-        return max(self.first - self.a_step * self.done / self.seen, 0.0)
 
     @property
     def likelihoods(self) -> float:
@@ -101,11 +97,11 @@ class Pace(Counting):
     def too_long(self) -> bool:
         """Will the usual number of draws take longer than there is time? At the beginning that is not known well."""
         doubts = DOUBTS if self.elapsed < SURE * self.budget.seconds else 1.0
-        return self.until(self.method.usual_steps) > doubts * self.budget.seconds
+        return self.until(self.method.usual_steps) > doubts * OF_CHAINS * self.budget.seconds
 
     def affordable(self, networks: int) -> int:
         """How many networks the same fit could have in the time that is left: work grows with them, compilation does not."""
-        left = self.budget.seconds - self.elapsed - self.first
+        left = OF_CHAINS * self.budget.seconds - self.elapsed - self.compiling
         work = self.method.usual_steps * self.a_step
         return rounded(networks * left / work) if left > 0 and work > 0 else 0
 

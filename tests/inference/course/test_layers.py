@@ -7,7 +7,6 @@ import pytest
 
 from hierattn import InputError, Observations, fit
 from hierattn.inference import predictions
-from hierattn.inference.course.budget import Budget
 from hierattn.inference.course.layers import lines
 from hierattn.observed.fits import read_fit
 from tests.inference import drawn, tiny
@@ -81,7 +80,7 @@ def test_errors_of_ours_are_rows_too_and_ctrl_c_is_none():
 def test_what_is_whole_is_not_fitted_again(tmp_path):
     """The second layer's budget ended; with --resume it goes on, and the first one stays as it is."""
     out, method = tmp_path / "fits", Ticking(tick=1.0, good=300, most_draws=1000)
-    found, _ = run({"a": layer(), "b": layer(2.0)}, method, out=out, budget=Budget(200.0, method.clock))
+    found, _ = run({"a": layer(), "b": layer(2.0)}, method, out=out, budget=method.clock.budget(200.0))
     assert {row["verdict"] for row in found.rows} == {"NOT CONVERGED"}
     assert all("budget" in row["message"] for row in found.rows)
     with pytest.raises(InputError, match=r"expected a folder without a\.nc, got one that has it; use --force, or --resume"):
@@ -99,7 +98,7 @@ def test_what_is_whole_is_not_fitted_again(tmp_path):
 def test_each_layer_has_its_share_of_the_budget_that_is_left():
     """60 s: 30 for the first, which takes 22; then all that is left."""
     method = Ticking(tick=0.0, good=0, most_draws=400)
-    found, ear = run([layer(), layer()], method, budget=Budget(60.0, method.clock))
+    found, ear = run([layer(), layer()], method, budget=method.clock.budget(60.0))
     told = [said.rpartition("budget ")[2] for said in ear.said if "budget" in said]
     assert told == ["30 s", "50 s"]
     assert [row["seconds"] for row in found.rows] == [10.0, 10.0]

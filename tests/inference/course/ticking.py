@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hierattn.inference.checkpoints import in_chunks
+from hierattn.inference.course.budget import Budget
 from hierattn.inference.course.watching import Watch
 from hierattn.inference.methods.protocol import Method
 from hierattn.inference.problem import Posterior
@@ -17,10 +18,16 @@ class Clock:
     """Tells the time it was set to."""
 
     def __init__(self):
-        self.now = 1000.0
+        self.now, self.compiled = 1000.0, 0.0
 
     def __call__(self):
         return self.now
+
+    def compiling(self):
+        return self.compiled
+
+    def budget(self, seconds):
+        return Budget(seconds, self, self.compiling)
 
 
 @dataclass(frozen=True)
@@ -64,6 +71,7 @@ class Ticking(Method):
 
         def step(state, k):
             self.clock.now += self.tick * problem.observations.networks + (0.0 if compiled else COMPILING)
+            self.clock.compiled += 0.0 if compiled else COMPILING
             compiled.append(k)
             run.advance(CHUNK)
             x = np.random.default_rng([run.seed, k]).normal(size=(3, run.chains, CHUNK))
