@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from hierattn.inference.course.watching import SAMPLING, WARM_UP, Watch
+
 SHOWN = 8  # numbers of a list; JSON has all
 
 
@@ -68,3 +70,60 @@ def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=total)
         yield lambda done: bar.advance(task, done)
+
+
+class Bar(Watch):
+    """The bar of a fit: its phase, effective draws so far, and the time left as far as these tell it."""
+
+    def __init__(self, bar: Any, method: str, most: int, enough: float) -> None:
+        self.bar, self.method, self.most, self.enough = bar, method, most, enough
+        self.done, self.now, self.found = 0, "", ""
+        self.task = bar.add_task(method, total=most)
+
+    def begins(self, method: str, most: int) -> None:
+        """From the beginning; the layer after this one too."""
+        self.method, self.most, self.done = method, most, 0
+
+    def phase(self, name: str) -> None:
+        """The words before the bar; after the chains nobody knows how far it is."""
+        self.now, self.found = name, ""
+        self._update(total=self.most if name in (WARM_UP, SAMPLING) else None)
+
+    def step(self, done: int) -> None:
+        """A chunk further."""
+        self.done += done
+        self._update()
+
+    def effective(self, draws: float | None) -> None:
+        """As many more draws as it takes until they are effective enough, if they come as fast as they did."""
+        if draws is not None:
+            self.found = f", {draws:.0f} of {self.enough:.0f} effective draws"
+            self._update(total=min(self.most, self.done * self.enough / max(draws, 1.0)))
+
+    def say(self, message: str) -> None:
+        """Above the bar."""
+        self.bar.console.print(f"hierattn: {message}", highlight=False, soft_wrap=True, markup=False)
+
+    def _update(self, **more: Any) -> None:
+        self.bar.update(self.task, completed=self.done, description=f"{self.method}: {self.now}{self.found}", **more)
+
+
+class Lines(Watch):
+    """In a pipe: what a user should read now, one line each."""
+
+    def say(self, message: str) -> None:
+        """On stderr."""
+        print(f"hierattn: {message}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def fit_progress(method: str, most: int, enough: float) -> Iterator[Watch]:
+    """Who looks on at a fit: a bar on a terminal, and elsewhere lines that say what cannot wait."""
+    if not sys.stderr.isatty():
+        yield Lines()
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        yield Bar(bar, method, most, enough)

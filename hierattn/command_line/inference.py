@@ -3,8 +3,7 @@
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from enum import StrEnum
 from functools import wraps
@@ -14,19 +13,32 @@ from typing import Annotated, Any
 import typer
 
 from hierattn.base.errors import unusable
-from hierattn.command_line.console import print_record, progress
-from hierattn.command_line.options import Force, HeadDim, Json, Out, Seed, build_observations, takes
-from hierattn.inference.methods.registry import AUTO, NAMES
+from hierattn.command_line.console import fit_progress, print_record, progress
+from hierattn.command_line.fit_layers import resumable, write_layers
+from hierattn.command_line.fitted import next_command, print_fit, record_of
+from hierattn.command_line.options import Force, HeadDim, Json, Seed, build_layers, takes, whole_numbers
+from hierattn.inference.methods.registry import AUTO, NAMES, method_of
 
 FitMethod = StrEnum("FitMethod", list(NAMES))  # type: ignore[misc]
 ASK = FitMethod(AUTO)
 Chains = Annotated[int, typer.Option(help="Chains.", min=1, max=64)]
 Width = Annotated[int | None, typer.Option(help="Width of the networks, for the model linear_scaling.")]
-MostDraws = Annotated[int | None, typer.Option(help="Draws of each chain at most (20,000; nuts: 2,000).", min=1)]
-NOT_CONVERGED, INTERRUPTED = 4, 130  # exit codes
+MostDraws = Annotated[
+    int | None, typer.Option("--draws", "--most-draws", help="Draws of each chain at most (20,000; nuts: 2,000).", min=1)
+]
+Limit = Annotated[
+    str, typer.Option(metavar="5m|90s|1h|none", help="Time for the whole fit; docs/fitting.md says what it changes.")
+]
+FitOut = Annotated[Path, typer.Option(help="netCDF file to write; for several layers a folder.")]
+TryHeads = Annotated[
+    str,
+    typer.Option(
+        metavar="auto|none|1,2,...",
+        help="Other numbers of heads, compared by the evidence of each network; auto: half and twice, where no file says.",
+    ),
+]
+NOT_CONVERGED = 4  # exit code
 COMPILER = "--xla_backend_optimization_level=1"  # for fits: sooner compiled, and no slower
-SYMMETRIC = ("K", "K_scores", "K_values")  # of which one half is printed
-FACTORS = ("L", "L_scores", "L_values")  # of those matrices: in the file, but not printed
 
 
 def compiling_sooner(command: Callable[..., None]) -> Callable[..., None]:
@@ -51,13 +63,15 @@ def build_run(
 
 
 @compiling_sooner
-@takes(build_run, build_observations)
+@takes(build_run, build_layers)
 def write_fit(
     how: dict[str, Any],
-    observations: Any,
-    out: Out,
+    layers: dict[str, Any],
+    out: FitOut,
     head_dim: HeadDim = None,
     width: Width = None,
+    budget: Limit = "5m",
+    try_heads: TryHeads = AUTO,
     seed: Seed = 0,
     force: Force = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a fit that was killed.")] = False,
@@ -65,16 +79,26 @@ def write_fit(
 ) -> None:
     """Fit the law's parameters to observed outputs; write posterior, predictions and verdict as netCDF for ArviZ."""
     import hierattn as ha
+    from hierattn.inference.course.budget import budget_of
     from hierattn.inference.fitting import layer_of, plan
+    from hierattn.inference.verdict import ESS_A_CHAIN
 
     start, most_draws = time.perf_counter(), how.pop("most_draws")
+    more: dict[str, Any] = {"width": width, "seed": seed, "out": out, "force": force, "resume": resume}
+    more["try_heads"] = _numbers(try_heads)
+    more["budget"] = budget_of(budget, "--budget")
+    if len(layers) > 1:
+        write_layers(layers, how | {"method": _methods(how["method"], most_draws)}, head_dim, more, as_json)
+        return
+    (make,) = layers.values()
+    observations = make()
     layer = layer_of(observations, head_dim)
     method = _limited(plan(observations, how["model"], layer, method=how["method"]).method, most_draws)
     how["method"] = (method,) if how["method"] == AUTO else method
-    more: dict[str, Any] = {"width": width, "seed": seed, "out": out, "force": force, "resume": resume}
-    with progress(f"{method.name}: at most", method.most_steps) as advance, _resumable(out):
+    with fit_progress(method.name, method.most_steps, ESS_A_CHAIN * how["chains"]) as advance, resumable(out):
         tree = ha.fit(observations, layer=layer, **how, **more, advance=advance)
     record = record_of(tree) | {"seconds": round(time.perf_counter() - start, 2), "seed": seed, "out": str(out)}
+    record["next"] = next_command(record, getattr(method, "most_draws", None), sys.argv[1:])
     if as_json:
         print_record("", record, as_json)
     else:
@@ -83,66 +107,30 @@ def write_fit(
         raise typer.Exit(NOT_CONVERGED)
 
 
+def _numbers(try_heads: str) -> Any:
+    """Numbers of heads to be tried: "auto", none, or these."""
+    if try_heads in (AUTO, "none"):
+        return AUTO if try_heads == AUTO else ()
+    return tuple(whole_numbers(try_heads, "--try-heads"))
+
+
 def _limited(method: Any, most_draws: int | None) -> Any:
     """The method with another number of draws at most."""
     if most_draws is None:
         return method
     if not method.sampled:
-        raise unusable("--most-draws", "a method that samples chains", method.name, "leave it out")
+        raise unusable("--draws", "a method that samples chains", method.name, "leave it out")
     return replace(method, most_draws=most_draws)
 
 
-@contextmanager
-def _resumable(out: Path) -> Iterator[None]:
-    """Ctrl-C says how to go on, if something is there to go on with."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        kept = Path(f"{out}.resume")
-        more = f"; {kept} keeps what is done: the same command with --resume goes on from there" if kept.exists() else ""
-        print(f"hierattn: interrupted{more}", file=sys.stderr)
-        raise typer.Exit(INTERRUPTED) from None
-
-
-def record_of(tree: Any) -> dict[str, Any]:
-    """What a fit found, as a record: verdict, reasons, parameters, kappa."""
-    import json
-
-    attrs = tree.attrs
-    kappa = tree["posterior"].get("kappa")
-    return {
-        "verdict": attrs["verdict"],
-        "reasons": json.loads(attrs["reasons"]),
-        "method": attrs["method"],
-        "why": attrs["why"],
-        "model": attrs["model"],
-        "parameters": json.loads(attrs["parameters"]),
-        "kappa": None if kappa is None else kappa.mean(("chain", "draw")).values.tolist(),
-    }
-
-
-def print_fit(record: dict[str, Any]) -> None:
-    """The verdict first, then a line for each parameter."""
-    print(record["verdict"])
-    for reason in record["reasons"]:
-        print(f"  {reason['message']}")
-    print(f"model {record['model']}, method {record['method']} ({record['why']}), {record['seconds']} s -> {record['out']}")
-    names = ("mean", "sd", "eti90_lb", "eti90_ub", "rhat", "ess_bulk", "ess_tail")
-    print(f"{'':24s}" + "".join(f"{name:>11s}" for name in names))
-    for name, row in record["parameters"].items():
-        if not _shown(name):
-            continue
-        flag = "" if row["identified"] in (True, None) else "  not identified by the data"
-        print(f"{name:24s}" + "".join(f"{row[key]:11.5g}" for key in names) + flag)
-
-
-def _shown(name: str) -> bool:
-    """Is an entry worth a line? Factors of matrices are not, nor is the other half of a symmetric one."""
-    matrix, _, index = name.partition("[")
-    if matrix in FACTORS:
-        return False
-    i, _, j = index.rstrip("]").partition(",")
-    return matrix not in SYMMETRIC or int(i) < int(j)
+def _methods(method: str, most_draws: int | None) -> Any:
+    """The method of a name, or all that auto may take, with another number of draws at most where they sample chains."""
+    if most_draws is None:
+        return method
+    if method != AUTO:
+        return _limited(method_of(method), most_draws)
+    every = (method_of(name) for name in NAMES if name != AUTO)
+    return tuple(replace(each, most_draws=most_draws) if each.sampled else each for each in every)  # type: ignore[call-arg]
 
 
 @takes()

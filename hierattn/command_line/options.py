@@ -48,6 +48,13 @@ Seed = Annotated[int, typer.Option(help="Seed of all randomness.", min=0, max=2*
 Observed = Annotated[
     Path, typer.Argument(help="File of outputs (network, token, coordinate): .npy .npz .nc .zarr .safetensors .csv.")
 ]
+ObservedFiles = Annotated[
+    list[Path],
+    typer.Argument(
+        help="File of outputs (network, token, coordinate): .npy .npz .nc .zarr .safetensors .csv; several files, or one with "
+        "layers as first axis, for a fit each."
+    ),
+]
 ObservedKernel = Annotated[
     str | None, typer.Option(metavar="FILE|identity|inferred", help="Kernel K of the inputs; identity:4 is one of 4 tokens.")
 ]
@@ -98,6 +105,14 @@ def build_kernel(tokens: Tokens = None, activation: ActivationOption = None, ker
     return K
 
 
+def whole_numbers(text: str, option: str) -> list[int]:
+    """Numbers with commas between them."""
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isdecimal() for word in words):
+        raise unusable(option, "whole numbers with commas between them", repr(text), f"as in {option} 0,2")
+    return [int(word) for word in words]
+
+
 def build_observations(
     file: Observed,
     kernel: ObservedKernel = None,
@@ -110,11 +125,25 @@ def build_observations(
     """The observations that the options of a command describe."""
     import hierattn as ha
 
-    indices = None if tokens is None else [word.strip() for word in tokens.split(",")]
-    if indices is not None and not all(word.isdecimal() for word in indices):
-        raise unusable("--tokens", "whole numbers with commas between them", repr(tokens), "as in --tokens 0,2")
-    numbers = None if indices is None else [int(word) for word in indices]
+    numbers = None if tokens is None else whole_numbers(tokens, "--tokens")
     return ha.read(file, kernel, inputs=inputs, tokens=numbers, heads=heads, mask=mask, networks=networks)
+
+
+def build_layers(
+    file: ObservedFiles,
+    kernel: ObservedKernel = None,
+    inputs: ObservedInputs = None,
+    heads: ObservedHeads = None,
+    tokens: ObservedTokens = None,
+    mask: ObservedMask = None,
+    networks: Networks = None,
+) -> Any:
+    """Name -> what reads the observations of that layer: of one file, of several, or of one with an axis of layers."""
+    from hierattn.observed.layers import read_layers
+
+    numbers = None if tokens is None else whole_numbers(tokens, "--tokens")
+    known = {"kernel": kernel, "inputs": inputs, "tokens": numbers, "heads": heads, "mask": mask, "networks": networks}
+    return read_layers(file, **known)
 
 
 def takes(*builders: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -54,6 +54,11 @@ class Checkpoint:
             cause = f"{type(error).__name__}: {error}"
             raise InputError(f"{self.folder}: expected an unfinished run, got damaged files ({cause}); remove it") from None
 
+    @property
+    def chunks(self) -> int:
+        """How many are finished."""
+        return len(list(self.folder.glob("draws_*.npz")))
+
     def save(self, k: int, state: Any, draws: dict[str, np.ndarray]) -> None:
         """Chunk k is finished: its draws first, then the state that counts it."""
         _write(self._draws(k), draws)
@@ -75,6 +80,16 @@ class Checkpoint:
 
     def _foreign(self) -> bool:
         return self.folder.is_dir() and len(self._files()) < len(list(self.folder.iterdir()))
+
+
+def networks_begun(folder: str | Path) -> int | None:
+    """Of how many networks the unfinished run in a folder is; None if there is none."""
+    try:
+        found = json.loads((Path(folder) / "settings.json").read_text())
+    except (OSError, ValueError):  # what is wrong with it `Checkpoint` says
+        return None
+    networks = found.get("networks") if isinstance(found, dict) else None
+    return networks if isinstance(networks, int) else None
 
 
 def _read(path: Path) -> dict[str, np.ndarray]:

@@ -1,8 +1,10 @@
 """Observations and a model -> posterior, as an ArviZ DataTree."""
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
 import numpy as np
 
@@ -11,9 +13,15 @@ from hierattn.base.files.writing import check_new, whole_file
 from hierattn.base.float64 import in_float64
 from hierattn.base.reasons import reason
 from hierattn.inference.calling import MODELS, lookup
-from hierattn.inference.checkpoints import Checkpoint
+from hierattn.inference.checkpoints import Checkpoint, networks_begun
+from hierattn.inference.course.budget import Budget, budget_of
+from hierattn.inference.course.layers import Layers, Several, fit_layers, named_layers
+from hierattn.inference.course.pace import Pace
+from hierattn.inference.course.routes import TooLongError, judge, some_networks
+from hierattn.inference.course.watching import HEADS, Calling, Watch
+from hierattn.inference.integration import heads
 from hierattn.inference.methods.protocol import Method, Run
-from hierattn.inference.methods.registry import choose_method, method_of
+from hierattn.inference.methods.registry import ASKED, AUTO, choose_method, method_of
 from hierattn.inference.problem import Posterior, Problem, pose
 from hierattn.layer.architecture import Architecture
 from hierattn.observed.observations import Observations, read
@@ -34,10 +42,15 @@ class Plan(NamedTuple):
     method: Method
     why: str
     remarks: tuple[dict[str, Any], ...]
+    prior: dict[str, Any] | None = None  # as it was given
 
 
+@overload
+def fit(observations: Observations | str | Path, *arguments: Any, **options: Any) -> "DataTree": ...
+@overload
+def fit(observations: Several, *arguments: Any, **options: Any) -> Layers: ...
 def fit(
-    observations: Observations | str | Path,
+    observations: Observations | str | Path | Several,
     model: str | Path = "limit_law",
     layer: Architecture | None = None,
     *,
@@ -47,16 +60,20 @@ def fit(
     chains: int = 4,
     seed: int = 0,
     log_likelihood: bool = True,
+    try_heads: tuple[int, ...] | Literal["auto"] | None = None,
     out: str | Path | None = None,
     force: bool = False,
     resume: bool = False,
-    advance: Callable[[int], Any] = lambda done: None,
-) -> "DataTree":
+    budget: Budget | float | str | None = None,
+    advance: Callable[[int], Any] | Watch = lambda done: None,
+) -> "DataTree | Layers":
     """The posterior of a model's parameters, given outputs of attention layers.
 
     What it takes, by name:
 
-    - `observations`: outputs, and the kernel of their inputs if it is known; or the path of a file of them.
+    - `observations`: outputs, and the kernel of their inputs if it is known; or the path of a file of them. A list of these, or
+      a dict by name, is several layers, fitted one after the other: the result has `rows` (a table) and `fits` by name, `out`
+      is a folder, the budget that of all; a layer that fails does not stop the others. Files in a list may have an axis layer.
     - `model`: a name of hierattn.models, or the path of a .py file with a function `model`. That is a NumPyro program of
       `outputs`, `networks` and `coordinates`, and of any of `layer`, `K`, `query_kernel`, `tokens`, `prior`, `width`, which are
       given by name; it draws the site `y` under the plates `network` and `coordinate` (see models/limit_law.py). A function
@@ -69,8 +86,13 @@ def fit(
     - `prior`: distributions in place of the model's own, by parameter.
     - `width`: of the networks, for the model linear_scaling.
     - `log_likelihood`: of every network with its scores integrated out, which model comparison needs?
+    - `try_heads`: other numbers of heads, to be compared with the given one by the evidence of each network; "auto" for half
+      and twice as many where nothing describes the layer and that costs little; None for these only if chains do not converge.
     - `out`: netCDF file to write; beside it a folder keeps an unfinished run, and with `resume` a killed one goes on.
-    - `advance`: called with the number of draws of each chain just done.
+    - `budget`: seconds, or words like "5m", for the whole fit; None for no limit. Where it is too short "auto" fits fewer
+      networks or takes moments, a method asked for refuses, and chains that run out of it end NOT CONVERGED, to be resumed; the
+      reason with the code `budget` says what it changed.
+    - `advance`: called with the number of draws of each chain just done; or a `Watch`, who is told more.
 
     The tree holds the groups posterior, sample_stats, prior, log_prior, prior_predictive and posterior_predictive (outputs of
     new networks), log_likelihood (network by network), observed_data and constant_data; where scores were sampled also
@@ -82,17 +104,78 @@ def fit(
 
     """
     check_counts(chains=chains)
+    if isinstance(observations, (list, tuple, Mapping)):
+        how: dict[str, Any] = {"method": method, "prior": prior, "width": width, "chains": chains, "seed": seed}
+        one = partial(fit, model=model, layer=layer, log_likelihood=log_likelihood, try_heads=try_heads, **how)
+        where: dict[str, Any] = {"out": out, "force": force, "resume": resume, "budget": budget, "advance": advance}
+        return fit_layers(named_layers(observations, _observations), one, **where)
+    limit = budget_of(budget)
     if out is not None:
         check_new(out, force)
     planned = plan(observations, model, layer, method=method, prior=prior)
-    settings = {"seed": seed, "chains": chains, "width": width} | planned.method.settings() | planned.problem.settings()
-    kept = None if out is None else Checkpoint(f"{out}.resume", settings, resume)
-    result = carry_out(planned, Run(seed, chains, width, kept, advance), log_likelihood)
-    if out is not None and kept is not None:
+    if resume and limit.seconds < np.inf:
+        planned = as_begun(planned, out)
+    watch = advance if isinstance(advance, Watch) else Calling(advance)
+    heads.check(planned.problem, try_heads if isinstance(try_heads, tuple) else ())
+    course = Course(watch, limit, Run(seed, chains, width), out, resume, log_likelihood, try_heads)
+    result, kept, stopped = within_budget(planned, course)
+    if out is not None:
         with whole_file(out, force) as temporary:
             result.to_netcdf(temporary, engine="h5netcdf")
-        kept.remove()
+        if kept is not None and not stopped:
+            kept.remove()
     return result
+
+
+class Course(NamedTuple):
+    """How a fit runs: who looks on, in what time, with which randomness, where it is kept, and what is computed."""
+
+    watch: Watch
+    limit: Budget
+    run: Run
+    out: str | Path | None
+    resume: bool
+    log_likelihood: bool
+    try_heads: tuple[int, ...] | Literal["auto"] | None
+
+
+def as_begun(planned: Plan, out: str | Path | None) -> Plan:
+    """The plan with as many networks as the unfinished run has: a budget may have made them fewer."""
+    begun = networks_begun(f"{out}.resume")
+    if planned.why == ASKED or begun is None or not 1 <= begun < planned.problem.observations.networks:
+        return planned
+    return some_networks(planned, begun, "as when the run began, ")
+
+
+def within_budget(planned: Plan, how: Course) -> "tuple[DataTree, Checkpoint | None, bool]":
+    """The fit, by another route if it would take longer than its budget; also what is kept of it, and whether time ended it."""
+    kept = _kept(planned, how)
+    begun = 0 if kept is None else kept.chunks
+    late = partial(judge, planned)
+    pace = Pace(how.watch, planned.method, how.limit, kept=kept is not None, chunks=begun, late=late)
+    pace.starts(planned.problem)
+    try:
+        return carry_out(planned, how.run.watched(kept, pace), how), kept, pace.stopped
+    except TooLongError as given_up:
+        planned = given_up.plan
+    if kept is not None:
+        kept.remove()
+    kept, how = None, how._replace(resume=False)
+    how.watch.say(next(each["message"] for each in planned.remarks if each["code"] == "budget"))
+    if planned.method.sampled:
+        kept = _kept(planned, how)
+    pace = Pace(how.watch, planned.method, how.limit, began=pace.began, kept=kept is not None)
+    pace.starts(planned.problem)
+    return carry_out(planned, how.run.watched(kept, pace), how), kept, pace.stopped
+
+
+def _kept(planned: Plan, how: Course) -> Checkpoint | None:
+    """Where chunks of the run are kept."""
+    if how.out is None:
+        return None
+    run = how.run
+    settings = {"seed": run.seed, "chains": run.chains, "width": run.width} | planned.method.settings()
+    return Checkpoint(f"{how.out}.resume", settings | planned.problem.settings(), how.resume)
 
 
 def plan(
@@ -118,17 +201,26 @@ def plan(
     problem = pose(observations, layer, lookup(model), prior)
     check_scales(problem)
     check_density(problem)
-    return Plan(problem, *choose_method(problem, method), tuple(remarks))
+    return Plan(problem, *choose_method(problem, method), tuple(remarks), prior)
 
 
-def carry_out(planned: Plan, run: Run, log_likelihood: bool) -> "DataTree":
-    """Sample, and tell."""
+def carry_out(planned: Plan, run: Run, how: Course) -> "DataTree":
+    """Sample, and tell; then try other numbers of heads."""
     from hierattn.inference import tree  # ArviZ and xarray take a while to load
 
-    problem, method, why, remarks = planned
+    problem, method, why, remarks, _ = planned
     found = in_float64(method.sample)(problem, run)
     found = found._replace(reasons=(*remarks, *found.reasons))
-    return tree.assemble(tree.Fitted(problem, method, why, found), run, log_likelihood)
+    result = tree.assemble(tree.Fitted(problem, method, why, found), run, how.log_likelihood)
+    doubted = how.try_heads == AUTO or (how.try_heads is None and result.attrs["verdict"] != "CONVERGED")
+    numbers = how.try_heads if isinstance(how.try_heads, tuple) else heads.unasked(problem) if doubted else ()
+    if numbers and not (doubted and run.watch.over()):
+        run.watch.phase(HEADS)
+        place = tuple(float(np.exp(np.log(found.draws[name]).mean())) for name in ("score_scale", "value_scale"))
+        rows = heads.compared(heads.try_heads(problem, numbers, place, run.seed + 5))
+        told = [*json.loads(result.attrs["reasons"]), *heads.named(rows, problem.layer.heads)]
+        result.attrs |= {"heads_tried": json.dumps(rows), "reasons": json.dumps(told)}
+    return result
 
 
 def _observations(given: Any) -> Observations:

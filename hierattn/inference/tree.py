@@ -10,6 +10,8 @@ from hierattn.base.float64 import in_float64
 from hierattn.base.provenance import provenance
 from hierattn.base.reasons import finite, reason
 from hierattn.inference import predictions
+from hierattn.inference.arrays import in_lines, listed
+from hierattn.inference.course import watching
 from hierattn.inference.identifiability import identification, never_identified, of_design, sensitivity
 from hierattn.inference.methods.protocol import Method, Run
 from hierattn.inference.problem import Posterior, Problem
@@ -36,6 +38,7 @@ class Fitted(NamedTuple):
 def assemble(fitted: Fitted, run: Run, log_likelihood: bool) -> xr.DataTree:
     """All groups, and in the attributes the verdict."""
     problem, found, never = fitted.problem, fitted.found, never_identified(fitted.problem)
+    draws = listed(found.draws)
     reasons = [each for each in found.reasons if each["code"] != "unidentified" or not never]  # said once
     prior = predictions.from_prior(problem, run.width, run.seed + 1)
     groups = groups_of(fitted, prior, run)
@@ -47,8 +50,10 @@ def assemble(fitted: Fitted, run: Run, log_likelihood: bool) -> xr.DataTree:
             groups["log_likelihood"].attrs["integration_error"] = error
     not_converged = []
     if fitted.method.sampled:
-        not_converged = convergence(found.draws, found.statistics, lambda code: fitted.method.advice(problem, code))
-    identified, remarks = identification(found.draws, prior, never)
+        not_converged = convergence(draws, found.statistics, lambda code: fitted.method.advice(problem, code))
+        late = run.watch.ended() if not_converged else None
+        not_converged = [*([] if late is None else [late]), *not_converged]
+    identified, remarks = identification(draws, prior, never)
     tree = xr.DataTree.from_dict(groups)
     reasons += [*not_converged, *remarks, *of_Sigma(found.Sigma), *of_design(problem)]
     reasons += sensitivity(tree, [str(name) for name in groups["log_prior"].data_vars])
@@ -57,7 +62,8 @@ def assemble(fitted: Fitted, run: Run, log_likelihood: bool) -> xr.DataTree:
     tree.attrs = provenance(run.seed, **origin, outputs_sha256=obs.sha256, source=obs.source)
     tree.attrs |= {"verdict": "NOT CONVERGED" if not_converged else "CONVERGED", "reasons": json.dumps(reasons)}
     tree.attrs |= {"identified": json.dumps(identified), "dtype": "float64"}
-    tree.attrs |= {"parameters": json.dumps(table(found.draws, identified))}
+    rows = table(draws, identified)
+    tree.attrs |= {"parameters": json.dumps(rows), "arrays": json.dumps(in_lines(parts_of(tree, draws), rows))}
     return tree
 
 
@@ -86,6 +92,12 @@ def table(draws: dict[str, np.ndarray], identified: dict[str, bool]) -> dict[str
     """The summary of every parameter, with whether the data inform it (None where that is not known)."""
     rows = {name: {key: finite(x) for key, x in row.items()} for name, row in summary(draws).items()}
     return {name: row | {"identified": identified.get(name)} for name, row in rows.items()}
+
+
+def parts_of(tree: xr.DataTree, draws: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Parameters that are arrays, and kappa."""
+    kappa = tree["posterior"].get("kappa")
+    return {name: x for name, x in draws.items() if x.ndim > 2} | ({} if kappa is None else {"kappa": np.asarray(kappa)})
 
 
 def dataset(variables: dict[str, np.ndarray], dims: dict[str, list[str]] | None = None) -> xr.Dataset:
@@ -117,15 +129,22 @@ def kernels_of(problem: Problem, draws: dict[str, np.ndarray]) -> dict[str, np.n
 def likelihoods(fitted: Fitted, run: Run) -> tuple[np.ndarray | None, Any, list[dict[str, Any]]]:
     """Log likelihood (chain, draw, network) with the scores integrated out, its error, and why it is lacking if it is."""
     networks, found = fitted.problem.observations.networks, fitted.found
+    run.watch.phase(watching.LIKELIHOODS)
+    lacking = run.watch.no_time()
+    if lacking is not None:
+        return None, None, [_no_likelihood(lacking)]
     every = -(-found.statistics["lp"].size * networks // LIKELIHOODS)
     thinned = found._replace(draws={name: x[:, ::every] for name, x in found.draws.items()})
     of_method = Run(run.seed + 4, run.chains, run.width)
     result = fitted.method.log_likelihood(fitted.problem, thinned, of_method)
     why = result if isinstance(result, str) else "particles did not reach the posterior of some network"
     if isinstance(result, str) or not np.all(np.isfinite(result.value)):
-        message = f"log likelihoods with the scores integrated out were not computed: {why}"
-        return None, None, [reason("no_log_likelihood", message)]
+        return None, None, [_no_likelihood(why)]
     return result.value.reshape(*found.statistics["lp"][:, ::every].shape, networks), result.error, []
+
+
+def _no_likelihood(why: str) -> dict[str, Any]:
+    return reason("no_log_likelihood", f"log likelihoods with the scores integrated out were not computed: {why}")
 
 
 def constants(problem: Problem) -> xr.Dataset:

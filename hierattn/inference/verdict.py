@@ -7,6 +7,7 @@ import arviz
 import numpy as np
 
 from hierattn.base.reasons import reason
+from hierattn.inference.arrays import symmetric
 
 RHAT, ESS_A_CHAIN, EBFMI, DIVERGENCES = 1.01, 100, 0.3, 1e-3
 SIGMA_RHAT, SIGMA_ENTRIES, SIGMA_RECORDS = 1.05, 500, 20  # entries looked at, at most; records of them, at least
@@ -15,11 +16,17 @@ Coded = tuple[dict[str, Any], str]  # a reason, and the code by which advice is 
 
 
 def entries(name: str, x: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
-    """Entries (chain, draw) of a parameter (chain, draw, ...) with their names, but for those of arrays that never vary."""
+    """Entries (chain, draw) of a parameter (chain, draw, ...) with their names: none twice, and none of arrays that never vary.
+
+    Of symmetric matrices those on the diagonal and above it.
+    """
     if x.ndim == 2:
         yield name, np.asarray(x, float)
         return
+    half = symmetric(x)
     for index in np.ndindex(x.shape[2:]):
+        if half and index[-2] > index[-1]:
+            continue
         entry = np.asarray(x[(..., *index)], float)
         if varies(entry):  # not so: the diagonal of a correlation matrix, which is 1 up to rounding
             yield f"{name}[{','.join(map(str, index))}]", entry

@@ -11,7 +11,7 @@ from hierattn.base.files.writing import check_new, whole_file
 from hierattn.diagnostics import words
 from hierattn.diagnostics.diagnosis import Diagnosis, diagnose
 from hierattn.observed.observations import Observations
-from hierattn.reporting import figures, fit_figures, prediction_figures
+from hierattn.reporting import figures, fit_arrays, fit_figures, prediction_figures
 from hierattn.reporting.figures import Panel
 
 if TYPE_CHECKING:
@@ -51,10 +51,11 @@ def render(diagnosis: Diagnosis, fits: "dict[str, DataTree] | None" = None) -> s
         "Predictions and power": [prediction_figures.predictive(diagnosis), prediction_figures.power(diagnosis)],
     }
     table: dict[str, Any] = {}
+    arrays: list[dict[str, Any]] = []
     if tree is not None:
-        table = json.loads(tree.attrs["parameters"])
+        table, arrays = json.loads(tree.attrs["parameters"]), json.loads(tree.attrs.get("arrays", "[]"))
         sections["Predictions and power"] += [fit_figures.predicted(tree), fit_figures.calibration(tree)]
-        sections["Fit"] = [fit_figures.ranks(tree, table)]
+        sections["Fit"] = [fit_figures.ranks(tree, table), *fit_arrays.matrices(tree, table, arrays)]
     if rows:
         sections["Models"] = [fit_figures.models(rows)]
     shown = {title: [panel for panel in panels if panel is not None] for title, panels in sections.items()}
@@ -63,9 +64,12 @@ def render(diagnosis: Diagnosis, fits: "dict[str, DataTree] | None" = None) -> s
         record=diagnosis.record,
         words=words,
         sections={title: panels for title, panels in shown.items() if panels},
-        parameters=table,
+        parameters={name: row for name, row in table.items() if not arrays or "[" not in name},
+        arrays=arrays,
         fit_reasons=json.loads(tree.attrs["reasons"]) if tree is not None else [],
-        fit_attributes={} if tree is None else {k: v for k, v in tree.attrs.items() if k not in ("reasons", "parameters")},
+        fit_attributes={}
+        if tree is None
+        else {k: v for k, v in tree.attrs.items() if k not in ("reasons", "parameters", "arrays")},
         rows=rows,
         raw=Markup,
     )

@@ -163,7 +163,7 @@ def test_entries_that_are_constant_by_definition_do_not_count():
     K[..., 0, 1] = K[..., 1, 0] = np.tanh(rng.normal(size=(CHAINS, DRAWS)))
     draws["K"] = K
     assert codes(draws, statistics) == []
-    assert [name for name in verdict.summary(draws) if name[0] == "K"] == ["K[0,1]", "K[1,0]"]
+    assert [name for name in verdict.summary(draws) if name[0] == "K"] == ["K[0,1]"]
     K[3, :, 0, 1] += 1
     assert "rhat" in codes(draws, statistics)
 

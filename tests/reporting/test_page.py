@@ -1,6 +1,7 @@
 """The page: well formed, self-contained, honest about its numbers, and deaf to what users call their files."""
 
 import json
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 from hierattn import Architecture, InputError, Observations, diagnose, report
 from hierattn.diagnostics import power, reference
+from hierattn.inference.arrays import in_lines
 from hierattn.reporting import figures, page
 from hierattn.reporting import svg as drawing
 from tests.diagnostics import drawn
@@ -181,6 +183,28 @@ def test_a_fit_adds_its_own_sections(fitted):
     assert "Which model predicts" not in alone
 
 
+def test_an_inferred_matrix_is_a_line_and_a_figure(fitted):
+    """Whatever it is called; no row of the table is one of its entries."""
+    tree, name = fitted[1]["limit_law"].copy(), "<blink>K"
+    x = np.random.default_rng(0).uniform(-1, 1, (2, 60, 9, 9)).cumsum(axis=-1)
+    tree["posterior"] = (
+        tree["posterior"].to_dataset().assign({name: (("chain", "draw", "token", "token_"), x @ x.swapaxes(-1, -2))})
+    )
+    draws = {name: np.asarray(tree["posterior"][name])}
+    rows = json.loads(tree.attrs["parameters"])
+    rows |= {entry: trees.ROW | {"identified": True} for entry in (f"{name}[0,1]", f"{name}[0,2]")}
+    tree.attrs |= {"parameters": json.dumps(rows), "arrays": json.dumps(in_lines(draws, rows))}
+    found = Page(text := page.render(replace(fitted[0], subject=fitted[0].subject._replace(tree=tree))))
+    assert len(found.of("td")) == len(Page(page.render(fitted[0])).of("td")) + 8
+    assert f"The inferred {name}" in found.texts[0]
+    assert "45 entries" in found.texts[0]
+    assert f"{name}[0,1]" not in found.texts[0]
+    assert not found.of("blink")
+    mean = draws[name].mean(axis=(0, 1))
+    assert f"to {np.triu(mean, 1).max():.2f} +- " in found.texts[0]
+    assert text.count('id="matrix-0-alt"') == 1
+
+
 def test_users_words_are_only_words(monkeypatch):
     """In names of files and models, and in attributes: the page has the same elements as with harmless words."""
     monkeypatch.setattr(power, "CURVE", (5, 12))
@@ -200,8 +224,6 @@ def test_users_words_are_only_words(monkeypatch):
 @pytest.mark.parametrize("words", PAYLOADS)
 def test_each_payload_in_the_template(words, raw):
     """The whole template with one payload as the outputs' source; figures are not drawn again."""
-    from dataclasses import replace
-
     subject = raw.subject._replace(observations=_named(raw.subject.observations, words))
     renamed = replace(raw, subject=subject)
     renamed.__dict__["record"] = raw.record | {"source": words, "command": f"hierattn diagnose {words}"}

@@ -29,6 +29,7 @@ TURN = 1.5  # angle of a trajectory of the typical network: a quarter turn forge
 FEWEST, MOST, MOST_BESIDE_LINES = 4, 32, 12  # steps of a trajectory
 WARM_UP, CHECK_EVERY = 8, 2  # chunks: of adaptation, and between questions whether draws are enough
 MOST_DRAWS = 20_000  # sweeps of a chain at most
+USUAL_DRAWS, LIKELIHOODS = 1_000, 2_000  # sweeps of a chain that usually suffice, and that cost as much as the likelihoods
 SIGMA_ROOM = 2**16  # numbers of Sigma kept of a chunk, on average
 ROOM_FOR_SIGMA = 2**24  # numbers of Sigma that a fit keeps
 FIRST_LEAPS = 8
@@ -68,17 +69,32 @@ class Networkwise(Method):
     @property
     def most_steps(self) -> int:
         """Adaptation and draws."""
-        return self.warm_up * RECORDS * SIGMA_EVERY + self.most_draws
+        return self.warm_up_steps + self.most_draws
+
+    @property
+    def warm_up_steps(self) -> int:
+        """Adaptation."""
+        return self.warm_up * RECORDS * SIGMA_EVERY
+
+    @property
+    def usual_steps(self) -> int:
+        """Adaptation, and what usually suffices."""
+        return self.warm_up_steps + min(USUAL_DRAWS, self.most_draws)
+
+    @property
+    def likelihood_steps(self) -> int:
+        """Particles move as often."""
+        return LIKELIHOODS
 
     def sample(self, problem: Problem, run: Run) -> Posterior:
         """Chains until they agree, or until there are `most_draws` sweeps."""
         scale = problem.observations.scale
         prior = Prior(problem.prior["score_scale"], problem.prior["value_scale"], scale)
-        drawn = self.sample_until(problem.data(), prior, run, self._enough)
+        drawn = self.sample_until(problem.data(), prior, run, partial(self._enough, run))
         return Posterior(*named(drawn, scale), self.name, _conditional(problem, drawn))
 
-    def _enough(self, draws: Draws) -> bool:
-        return draws.log_q.shape[1] >= self.most_draws or not convergence(*named(draws, 1.0))
+    def _enough(self, run: Run, draws: Draws) -> bool:
+        return run.ends(draws.log_q.shape[1] >= self.most_draws, convergence(*named(draws, 1.0)))
 
     def sample_until(self, data: Data, prior: Prior, run: Run, enough: Callable[[Draws], bool]) -> Draws:
         """Draws (chain, sweep) after warm-up, until they are `enough`."""

@@ -22,6 +22,7 @@ from hierattn.inference.problem import Posterior, Problem
 from hierattn.inference.verdict import convergence
 
 WARM_UP, CHUNK, MOST_DRAWS = 5, 100, 2_000  # chunks of adaptation, draws of a chunk, draws of a chain at most
+USUAL_DRAWS, LIKELIHOODS = 500, 500  # draws of a chain that usually suffice, and that cost about as much as the likelihoods
 STATISTICS = {
     "diverging": "diverging",
     "energy": "energy",
@@ -62,11 +63,26 @@ class Nuts(Method):
     @property
     def most_steps(self) -> int:
         """Adaptation and draws."""
-        return self.warm_up * self.chunk + self.most_draws
+        return self.warm_up_steps + self.most_draws
+
+    @property
+    def warm_up_steps(self) -> int:
+        """Adaptation."""
+        return self.warm_up * self.chunk
+
+    @property
+    def usual_steps(self) -> int:
+        """Adaptation, and what usually suffices."""
+        return self.warm_up_steps + min(USUAL_DRAWS, self.most_draws)
+
+    @property
+    def likelihood_steps(self) -> int:
+        """Particles move as often."""
+        return LIKELIHOODS
 
     def sample(self, problem: Problem, run: Run) -> Posterior:
         """Chains until they agree, or until there are `most_draws`."""
-        draws, statistics = self.sample_until(problem, run, self._enough)
+        draws, statistics = self.sample_until(problem, run, partial(self._enough, run))
         return Posterior(draws, statistics, self.name)
 
     def sample_until(self, problem: Problem, run: Run, enough: Callable[[dict, dict], bool]) -> Sampled:
@@ -91,8 +107,8 @@ class Nuts(Method):
                 return found
         raise AssertionError("chunks never end by themselves")
 
-    def _enough(self, draws: dict[str, np.ndarray], statistics: dict[str, np.ndarray]) -> bool:
-        return next(iter(draws.values())).shape[1] >= self.most_draws or not convergence(draws, statistics)
+    def _enough(self, run: Run, draws: dict[str, np.ndarray], statistics: dict[str, np.ndarray]) -> bool:
+        return run.ends(next(iter(draws.values())).shape[1] >= self.most_draws, convergence(draws, statistics))
 
     def log_likelihood(self, problem: Problem, found: Posterior, run: Run) -> Integrated | str:
         """By sequential Monte Carlo at some draws, and a plane through them."""

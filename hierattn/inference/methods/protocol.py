@@ -6,10 +6,11 @@ a subclass of `Method`, and a line in `registry`.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
 from hierattn.inference.checkpoints import Checkpoint
+from hierattn.inference.course.watching import NOBODY, OF_CHAINS, Watch
 from hierattn.inference.integration.integrated import Integrated
 from hierattn.inference.problem import Posterior, Problem
 
@@ -22,6 +23,7 @@ class Run:
     - width: of the networks, for models that need it
     - checkpoint: where chunks of a long run are kept
     - advance: called with the number of draws of each chain just done
+    - watch: told how far chains are, and asked whether the time is over
     """
 
     seed: int = 0
@@ -29,6 +31,17 @@ class Run:
     width: int | None = None
     checkpoint: Checkpoint | None = None
     advance: Callable[[int], Any] = lambda done: None
+    watch: Watch = NOBODY
+
+    def watched(self, checkpoint: Checkpoint | None, watch: Watch) -> "Run":
+        """The same run, kept there and watched by that."""
+        return replace(self, checkpoint=checkpoint, advance=watch.step, watch=watch)
+
+    def ends(self, all_drawn: bool, reasons: list[dict[str, Any]]) -> bool:
+        """Should chains end here? If all draws are there, if nothing is left to say against them, or if the time is over."""
+        few = [x for each in reasons if each["code"] == "ess" for x in each["numbers"].values() if x is not None]
+        self.watch.effective(min(few, default=None))
+        return all_drawn or not reasons or self.watch.over(OF_CHAINS)
 
 
 @dataclass(frozen=True)
@@ -54,6 +67,21 @@ class Method(ABC):
     def most_steps(self) -> int:
         """Draws of each chain that a run takes at most, warm-up included: what `advance` will count to."""
         return 1
+
+    @property
+    def warm_up_steps(self) -> int:
+        """Of them, the first that adapt the sampler and are not kept."""
+        return 0
+
+    @property
+    def usual_steps(self) -> int:
+        """Draws of each chain that usually suffice, warm-up included."""
+        return self.most_steps
+
+    @property
+    def likelihood_steps(self) -> int:
+        """How many draws cost as much as the likelihoods with latent variables integrated out."""
+        return 0
 
     @abstractmethod
     def sample(self, problem: Problem, run: Run) -> Posterior:

@@ -15,7 +15,7 @@ METHODS = {
     "networkwise": lambda: import_module("hierattn.inference.methods.networkwise").Networkwise(),
     "nuts": lambda: import_module("hierattn.inference.methods.nuts").Nuts(),
 }
-AUTO = "auto"
+AUTO, ASKED = "auto", "asked for"  # a choice, and why a method is taken that was not chosen
 NAMES = (AUTO, *METHODS)
 
 
@@ -42,7 +42,7 @@ def choose_method(problem: "Problem", method: "str | Method | tuple[Method, ...]
     why_not = chosen.refuses(problem)
     if why_not is not None:
         raise unusable("method", "one that can fit this problem", f"{chosen.name}, which {why_not}", "use auto")
-    return chosen, "asked for"
+    return chosen, ASKED
 
 
 def _first(problem: "Problem", methods: "tuple[Method, ...]") -> "tuple[Method, str]":
