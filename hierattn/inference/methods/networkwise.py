@@ -4,7 +4,7 @@ The moves of a sweep, and why they leave the posterior as it is, are in `sweeps.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -27,12 +27,14 @@ from hierattn.numerics.random_numbers import normals
 
 TURN = 1.5  # angle of a trajectory of the typical network: a quarter turn forgets where it began
 FEWEST, MOST, MOST_BESIDE_LINES = 4, 32, 12  # steps of a trajectory
+COOLED = 5  # chunks until all that the data say counts; half in the one before, and so on
 WARM_UP, CHECK_EVERY = 8, 2  # chunks: of adaptation, and between questions whether draws are enough
 MOST_DRAWS = 20_000  # sweeps of a chain at most
 SIGMA_ROOM = 2**16  # numbers of Sigma kept of a chunk, on average
 ROOM_FOR_SIGMA = 2**24  # numbers of Sigma that a fit keeps
 FIRST_LEAPS = 8
 GROUP = 2  # chains that share their vector operations
+FLATTER = 4  # times that scores are halved where chains start, at most
 SPREAD = 0.3  # of the chains' first log score_scale
 LOOKED_AT = np.linspace(-2.0, 2.0, 9)  # where that may be: log sizes of scores
 NEVER = 2**32 - 1  # a sweep that never comes: the key of a chain's start
@@ -91,7 +93,7 @@ class Networkwise(Method):
         def step(carry: tuple[State, Any], k: int) -> tuple[tuple[State, Any], dict[str, np.ndarray]]:
             states, leaps = carry
             adapting = k < self.warm_up
-            states, draws = run_chains(data, lines, prior, states, keys, leaps, adapting, compiled=k > 0)
+            states, draws = run_chains(tempered(data, k), lines, prior, states, keys, leaps, adapting, compiled=k > 0)
             leaps = np.asarray(leaps_for(states, most)) if adapting else leaps
             run.advance(RECORDS * SIGMA_EVERY)
             if adapting:
@@ -128,13 +130,21 @@ def limit_law_likelihood(problem: Problem, found: Posterior, run: Run) -> Integr
     return result._replace(value=result.value - problem.observations.coordinates * data.S.shape[0] * np.log(scale))
 
 
+def tempered(data: Data, chunk: int) -> Data:
+    """The data of a chunk of sweeps, first as if there were fewer coordinates: scores find their places before these are narrow."""
+    share = 0.5 ** max(0, COOLED - chunk)
+    return replace(data, S=data.S * share, n=data.n * share)
+
+
 @jax.jit
 def start(data: Data, rng_key: Array, log_q: Any) -> State:
     """Scores from their prior, value_scale where the data put it."""
     E = normals(rng_key, data.latent_shape)
     t, _, networks = data.S.shape
-    trace = jnp.sum(terms(data, E, jnp.exp(log_q)).trace)
-    log_o = jnp.log(trace / (networks * data.n * t)) / 2
+    for _ in range(FLATTER):  # where Sigma is singular to rounding as drawn it need not be with smaller scores
+        trace = terms(data, E, jnp.exp(log_q)).trace
+        E = jnp.where(jnp.isfinite(trace), E, E / 2)
+    log_o = jnp.log(jnp.sum(terms(data, E, jnp.exp(log_q)).trace) / (networks * data.n * t)) / 2
     steps, orbit_steps = jnp.full(networks, -2.0, E.dtype), jnp.full(len(ORBITS), -3.0, E.dtype)
     square = jnp.ones((E.shape[1], networks), E.dtype)
     return State(E, jnp.asarray(log_q, E.dtype), log_o, steps, orbit_steps, square, jnp.zeros((), int))
