@@ -4,7 +4,7 @@ The moves of a sweep, and why they leave the posterior as it is, are in `sweeps.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -21,13 +21,13 @@ from hierattn.inference.likelihood import Data, covariance, deviances, terms
 from hierattn.inference.methods.protocol import Method, Run, of_law
 from hierattn.inference.methods.sweeps.directions import Lines, framed, lines_of
 from hierattn.inference.methods.sweeps.sweep import ORBITS, RECORDS, SIGMA_EVERY, Draws, Prior, State, chunk
+from hierattn.inference.methods.sweeps.tempering import Tempering
 from hierattn.inference.problem import Posterior, Problem
 from hierattn.inference.verdict import convergence
 from hierattn.numerics.random_numbers import normals
 
 TURN = 1.5  # angle of a trajectory of the typical network: a quarter turn forgets where it began
 FEWEST, MOST, MOST_BESIDE_LINES = 4, 32, 12  # steps of a trajectory
-COOLED = 5  # chunks until all that the data say counts; half in the one before, and so on
 WARM_UP, CHECK_EVERY = 8, 2  # chunks: of adaptation, and between questions whether draws are enough
 MOST_DRAWS = 20_000  # sweeps of a chain at most
 SIGMA_ROOM = 2**16  # numbers of Sigma kept of a chunk, on average
@@ -87,17 +87,17 @@ class Networkwise(Method):
         keys = jax.vmap(partial(jax.random.fold_in, jax.random.key(run.seed)))(jnp.arange(run.chains))
         data = framed(data)
         lines, states = lines_of(data), starts(data, prior, run.seed, keys)
-        most = MOST if lines is None else MOST_BESIDE_LINES
+        most, tempering = MOST if lines is None else MOST_BESIDE_LINES, Tempering(self.warm_up)
         sigma_chunks = -(-run.chains * RECORDS * data.S.size // self.sigma_room)  # one in so many keeps its records
 
         def step(carry: tuple[State, Any], k: int) -> tuple[tuple[State, Any], dict[str, np.ndarray]]:
             states, leaps = carry
             adapting = k < self.warm_up
-            states, draws = run_chains(tempered(data, k), lines, prior, states, keys, leaps, adapting, compiled=k > 0)
+            states, draws = run_chains(tempering.data(data, k), lines, prior, states, keys, leaps, adapting, compiled=k > 0)
             leaps = np.asarray(leaps_for(states, most)) if adapting else leaps
             run.advance(RECORDS * SIGMA_EVERY)
             if adapting:
-                return (states, leaps), {}
+                return (tempering.exchanged(data, states, draws.Sigma[:, -1], k, run.seed), leaps), {}
             if (k - self.warm_up) % sigma_chunks:
                 draws = draws._replace(Sigma=draws.Sigma[:, :0])
             return (states, leaps), draws._asdict()
@@ -128,12 +128,6 @@ def limit_law_likelihood(problem: Problem, found: Posterior, run: Run) -> Integr
     if result is None:
         return f"{problem.observations.networks} networks have too many scores to integrate out"
     return result._replace(value=result.value - problem.observations.coordinates * data.S.shape[0] * np.log(scale))
-
-
-def tempered(data: Data, chunk: int) -> Data:
-    """The data of a chunk of sweeps, first as if there were fewer coordinates: scores find their places before these are narrow."""
-    share = 0.5 ** max(0, COOLED - chunk)
-    return replace(data, S=data.S * share, n=data.n * share)
 
 
 @jax.jit

@@ -23,15 +23,15 @@ from jaxtyping import Array, Bool, Float
 from hierattn.inference.likelihood import Data, Terms, covariance, log_likelihood, terms, terms_and_gradient
 from hierattn.inference.methods.sweeps.directions import Lines
 from hierattn.inference.methods.sweeps.lines import move_along_lines
-from hierattn.inference.methods.sweeps.single_scores import move_single_scores
+from hierattn.inference.methods.sweeps.rows import move_parts_of_rows
 
 ORBITS = (1.0, 0.6, 0.3)  # powers a
-TARGET, TARGET_ORBIT = 0.9, 0.35  # acceptance rates that step sizes are tuned to; at 0.8 five times more trajectories diverge
+TARGET, TARGET_ORBIT = 0.95, 0.35  # acceptance rates that step sizes are tuned to; at 0.8 five times more trajectories diverge
 REFLECTED = 0.95  # of the way to the other side that a scale goes
 LARGEST_STEP, LARGEST_KICK = 1.2, 2.0
-DIVERGED = 1000.0  # error of the energy
+DIVERGED, ASTRAY = 1000.0, 20.0  # error of the energy, and by how much more than others such a rejection shortens steps
 FOLLOWED = 0.05  # weight of the latest sweep, at most, in the mean squares of E
-LINES_A_TOKEN, SCORES_A_TOKEN = 4, 4  # moves along lines, and of single scores, in a sweep, for each token
+LINES_A_TOKEN, PARTS_A_TOKEN = 4, 12  # moves along lines, and of single scores, in a sweep, for each token
 SIGMA_EVERY = 10  # sweeps between records of Sigma
 RECORDS = 5  # of Sigma in a chunk
 
@@ -183,10 +183,11 @@ def sweep(
     gain = jnp.where(adapting, 2 / (state.sweep + 10.0) ** 0.6, 0)
     state, found, probability, diverged = move_scores(data, state, momentum, uniforms, leaps)
     square = state.square + jnp.minimum(gain, FOLLOWED) * (jnp.mean(state.E**2, axis=(0, 2)) - state.square)
-    state = state._replace(log_step=state.log_step + gain * (probability - TARGET), square=jnp.clip(square, 1e-10, 1))
+    step = state.log_step + gain * (probability - TARGET - ASTRAY * diverged)
+    state = state._replace(log_step=step, square=jnp.clip(square, 1e-10, 1))
     if lines is not None:
         scales, keys = (jnp.exp(state.log_q), jnp.exp(state.log_o)), jax.random.split(jax.random.fold_in(key_uniform, 0))
-        E = move_single_scores(data, lines, state.E, *scales, keys[0], SCORES_A_TOKEN * data.S.shape[0])
+        E = move_parts_of_rows(data, lines, state.E, *scales, keys[0], PARTS_A_TOKEN * data.S.shape[0])
         E, moved = move_along_lines(data, lines, E, *scales, keys[1], LINES_A_TOKEN * data.S.shape[0])
         fine = jnp.isfinite(moved.trace) & jnp.isfinite(moved.logdet)
         state = state._replace(E=jnp.where(fine, E, state.E))
