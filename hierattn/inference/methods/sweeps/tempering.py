@@ -7,6 +7,7 @@ out. It ends before the first draw that is kept.
 """
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -34,14 +35,14 @@ class Tempering:
     def exchanged(
         self, data: Data, states: State, Sigma: Float[np.ndarray, "chain t t network"], chunk: int, seed: int
     ) -> State:
-        """Scores of every network from chains that explain it better, with their steps; Sigma: where chains are after a chunk."""
+        """Scores of every network from chains that explain it better, with their steps; Sigma: at the end of a chunk."""
         change = self.share(chunk + 1) - self.share(chunk)
         if change == 0:
             return states
         which = ancestors(change * log_likelihoods(data, Sigma), np.random.default_rng([seed, chunk]))
         networks = np.arange(which.shape[1])
 
-        def of(x: np.ndarray) -> np.ndarray:
+        def of(x: Any) -> Any:
             return np.moveaxis(np.moveaxis(np.asarray(x), -1, 1)[which, networks], 1, -1)
 
         return states._replace(E=of(states.E), log_step=of(states.log_step), square=of(states.square))

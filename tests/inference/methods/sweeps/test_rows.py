@@ -25,7 +25,7 @@ def in_law(module, joint):
 
 def test_parts_of_rows_leave_the_joint_law_as_it_is(joint):
     """Means of functions move by less than 0.09 of their standard deviations, and what moves does move."""
-    data, E, _ = joint
+    _, E, _ = joint
     changes, after, A, A_after = joint_law.changes(joint, rows.move_parts_of_rows)
     assert np.mean(np.any(np.asarray(after != E), axis=(1, 2, 3))) > 0.9
     np.testing.assert_allclose(np.sum(A_after, axis=3), np.sum(A, axis=3), atol=1e-9)
