@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from hierattn.inference.likelihood import Data, attention, covariance_of, inverse, total
+from hierattn.inference.likelihood import Data, Terms, attention, covariance_of, inverse, terms, total
 from hierattn.inference.methods.sweeps.directions import Lines
 from hierattn.inference.methods.sweeps.lines import TINY, Plane
 from hierattn.inference.methods.sweeps.picking import dot, of_head, of_key, times
@@ -25,8 +25,8 @@ from hierattn.inference.methods.sweeps.picking import dot, of_head, of_key, time
 SHRINKS = 12  # of the angle at most; a move that finds nothing until then stays
 
 
-def move_parts_of_rows(data: Data, lines: Lines, E: Array, q: Any, o: Any, rng_key: Array, moves: int) -> Array:
-    """Latent E after so many moves. All networks move the same scores."""
+def move_parts_of_rows(data: Data, lines: Lines, E: Array, q: Any, o: Any, rng_key: Array, moves: int) -> tuple[Array, Terms]:
+    """Latent E after so many moves, and terms of the likelihood there. All networks move the same scores."""
     H, (t, keys), networks = E.shape[0], (data.L_q.shape[0], data.L_k.shape[0]), E.shape[-1]
     key_which, key_keys, key_normal, key_where = jax.random.split(rng_key, 4)
     which = jnp.floor(jax.random.uniform(key_which, (moves, 2)) * jnp.array([H, t])).astype(int)
@@ -64,7 +64,8 @@ def move_parts_of_rows(data: Data, lines: Lines, E: Array, q: Any, o: Any, rng_k
         return E, A, plane.inverse(P, x)
 
     A = attention(data, E, q)
-    return jax.lax.fori_loop(0, moves, move, (E, A, inverse(covariance_of(data, A))[0]))[0]
+    E, _, _ = jax.lax.fori_loop(0, moves, move, (E, A, inverse(covariance_of(data, A))[0]))
+    return E, terms(data, E, q)
 
 
 def some_keys(uniforms: Float[Array, "move number"]) -> Bool[Array, "move key"]:

@@ -54,9 +54,8 @@ def changes(joint, move):
     own_S = Data(**dict.fromkeys(ARRAYS) | {"S": 0}, scores=data.scores)
 
     def of_one(data, E, key):
-        after = move(data, lines, E, Q, O, key, MOVES)
-        after = after[0] if isinstance(after, tuple) else after  # some also return terms of the likelihood
-        return after, *((terms(data, x, Q), attention(data, x, Q)) for x in (E, after))
+        after, found = move(data, lines, E, Q, O, key, MOVES)
+        return after, (terms(data, E, Q), attention(data, E, Q)), (found, attention(data, after, Q))
 
     keys = jax.random.split(jax.random.key(2), REPLICATES)
     after, first, last = jax.jit(jax.vmap(of_one, in_axes=(own_S, 0, 0)))(data, E, keys)
