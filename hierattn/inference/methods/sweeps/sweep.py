@@ -173,8 +173,8 @@ def move_along_orbit(
 def unless_singular(before: tuple[Array, Terms], after: tuple[Array, Terms]) -> tuple[Array, Terms]:
     """Scores and terms of every network after moves, but before them where Sigma has become singular to rounding.
 
-    The density there is taken as zero: from a place without terms no move would lead back. Moves of one kind, drawn one like the
-    other, are reversible together, so that staying is exact.
+    The density there is taken as zero: from a place without terms no move would lead back. Moves of one kind, all drawn in the
+    same way, are reversible together, so that staying is exact.
     """
     fine = jnp.isfinite(after[1].trace) & jnp.isfinite(after[1].logdet)
     return jax.tree.map(lambda new, old: jnp.where(fine, new, old), after, before)
