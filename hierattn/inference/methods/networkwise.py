@@ -21,6 +21,7 @@ from hierattn.inference.likelihood import Data, covariance, deviances, terms
 from hierattn.inference.methods.protocol import Method, Run, of_law
 from hierattn.inference.methods.sweeps.directions import Lines, framed, lines_of
 from hierattn.inference.methods.sweeps.sweep import ORBITS, RECORDS, SIGMA_EVERY, Draws, Prior, State, chunk
+from hierattn.inference.methods.sweeps.tempering import Tempering
 from hierattn.inference.problem import Posterior, Problem
 from hierattn.inference.verdict import convergence
 from hierattn.numerics.random_numbers import normals
@@ -34,6 +35,7 @@ SIGMA_ROOM = 2**16  # numbers of Sigma kept of a chunk, on average
 ROOM_FOR_SIGMA = 2**24  # numbers of Sigma that a fit keeps
 FIRST_LEAPS = 8
 GROUP = 2  # chains that share their vector operations
+FLATTER = 4  # times that scores are halved where chains start, at most
 SPREAD = 0.3  # of the chains' first log score_scale
 LOOKED_AT = np.linspace(-2.0, 2.0, 9)  # where that may be: log sizes of scores
 NEVER = 2**32 - 1  # a sweep that never comes: the key of a chain's start
@@ -101,17 +103,17 @@ class Networkwise(Method):
         keys = jax.vmap(partial(jax.random.fold_in, jax.random.key(run.seed)))(jnp.arange(run.chains))
         data = framed(data)
         lines, states = lines_of(data), starts(data, prior, run.seed, keys)
-        most = MOST if lines is None else MOST_BESIDE_LINES
+        most, tempering = MOST if lines is None else MOST_BESIDE_LINES, Tempering(self.warm_up)
         sigma_chunks = -(-run.chains * RECORDS * data.S.size // self.sigma_room)  # one in so many keeps its records
 
         def step(carry: tuple[State, Any], k: int) -> tuple[tuple[State, Any], dict[str, np.ndarray]]:
             states, leaps = carry
             adapting = k < self.warm_up
-            states, draws = run_chains(data, lines, prior, states, keys, leaps, adapting, compiled=k > 0)
+            states, draws = run_chains(tempering.data(data, k), lines, prior, states, keys, leaps, adapting, compiled=k > 0)
             leaps = np.asarray(leaps_for(states, most)) if adapting else leaps
             run.advance(RECORDS * SIGMA_EVERY)
             if adapting:
-                return (states, leaps), {}
+                return (tempering.exchanged(data, states, draws.Sigma[:, -1], k, run.seed), leaps), {}
             if (k - self.warm_up) % sigma_chunks:
                 draws = draws._replace(Sigma=draws.Sigma[:, :0])
             return (states, leaps), draws._asdict()
@@ -149,8 +151,10 @@ def start(data: Data, rng_key: Array, log_q: Any) -> State:
     """Scores from their prior, value_scale where the data put it."""
     E = normals(rng_key, data.latent_shape)
     t, _, networks = data.S.shape
-    trace = jnp.sum(terms(data, E, jnp.exp(log_q)).trace)
-    log_o = jnp.log(trace / (networks * data.n * t)) / 2
+    for _ in range(FLATTER):  # where Sigma is singular to rounding as drawn it need not be with smaller scores
+        trace = terms(data, E, jnp.exp(log_q)).trace
+        E = jnp.where(jnp.isfinite(trace), E, E / 2)
+    log_o = jnp.log(jnp.sum(terms(data, E, jnp.exp(log_q)).trace) / (networks * data.n * t)) / 2
     steps, orbit_steps = jnp.full(networks, -2.0, E.dtype), jnp.full(len(ORBITS), -3.0, E.dtype)
     square = jnp.ones((E.shape[1], networks), E.dtype)
     return State(E, jnp.asarray(log_q, E.dtype), log_o, steps, orbit_steps, square, jnp.zeros((), int))

@@ -18,6 +18,7 @@ from jaxtyping import Array, Float
 
 from hierattn.inference.likelihood import Data, Terms, attention, covariance_of, inverse, terms, total
 from hierattn.inference.methods.sweeps.directions import Lines
+from hierattn.inference.methods.sweeps.picking import dot, in_rows, of_head, of_key, of_rows, times
 
 SHRINKS = 12  # of an interval at most; a move that finds nothing until then stays
 TINY = 1e-300
@@ -66,19 +67,19 @@ def move_along_lines(data: Data, lines: Lines, E: Array, q: Any, o: Any, rng_key
         b, h, j, l = which[i]  # noqa: E741
         head = (jnp.arange(H) == h)[:, None, None, None]  # chosen by masks: chains choose differently, and XLA would scatter
         e_j, e_l = (jnp.arange(keys) == key for key in (j, (j + 1 + l) % keys))
-        E_h, A_h = (reduce(lambda found, a: jnp.where(h == a, x[a], found), range(1, H), x[0]) for x in (E, A))
+        E_h, A_h = of_head(E, h), of_head(A, h)
         w, rows = lines.w[b], lines.rows[b]
         if data.allowed is not None:
-            both = _of_key(data.allowed, e_j) & _of_key(data.allowed, e_l)
-            w = jnp.where(_of_rows(both, rows), w, 0.0)
-        line = Line(w, w != 0, *(_of_rows(_of_key(A_h, e), rows) for e in (e_j, e_l)))
-        d_K = _of_key(data.K, e_j) - _of_key(data.K, e_l)
-        k = _of_key(d_K[None], e_j)[0] - _of_key(d_K[None], e_l)[0]
-        plane = Plane.of(data, P, _in_rows(w, rows, len(A_h)), total(lambda key: A_h[:, key] * d_K[key], keys), k, H)
-        G = [_of_key(lines.L_k_inverse, e) for e in (e_j, e_l)]
-        to_E = [_times(lines.L_q_inverse.swapaxes(0, 1), _times(E_h, g)) for g in G]
+            both = of_key(data.allowed, e_j) & of_key(data.allowed, e_l)
+            w = jnp.where(of_rows(both, rows), w, 0.0)
+        line = Line(w, w != 0, *(of_rows(of_key(A_h, e), rows) for e in (e_j, e_l)))
+        d_K = of_key(data.K, e_j) - of_key(data.K, e_l)
+        k = of_key(d_K[None], e_j)[0] - of_key(d_K[None], e_l)[0]
+        plane = Plane.of(data, P, in_rows(w, rows, len(A_h)), total(lambda key: A_h[:, key] * d_K[key], keys), k, H)
+        G = [of_key(lines.L_k_inverse, e) for e in (e_j, e_l)]
+        to_E = [times(lines.L_q_inverse.swapaxes(0, 1), times(E_h, g)) for g in G]
         precision = lines.precision[rows[:, None], rows] / q**2
-        prior = _prior_and_volume(line, [_of_rows(x, rows) / q for x in to_E], G, precision)
+        prior = _prior_and_volume(line, [of_rows(x, rows) / q for x in to_E], G, precision)
 
         def log_density(x: Array) -> Array:
             inside, value = line.inside(x), plane.log_likelihood(x, data.n, o) + prior(line.logs(x))
@@ -86,8 +87,8 @@ def move_along_lines(data: Data, lines: Lines, E: Array, q: Any, o: Any, rng_key
 
         x = _drawn(log_density, line.ends(), where[i])
         steps = (line.logs(x) - line.logs(jnp.zeros_like(x))) / q
-        change = sum(_times(lines.L_q_inverse, _in_rows(steps[n], rows, len(A_h)))[:, None] * G[n] for n in (0, 1))
-        to_A = _in_rows(x * w, rows, len(A_h))[:, None] * (e_j.astype(x.dtype) - e_l)[:, None]
+        change = sum(times(lines.L_q_inverse, in_rows(steps[n], rows, len(A_h)))[:, None] * G[n] for n in (0, 1))
+        to_A = in_rows(x * w, rows, len(A_h))[:, None] * (e_j.astype(x.dtype) - e_l)[:, None]
         A = jnp.where(head, A + to_A, A)
         return jnp.where(head, E + change, E), A, plane.inverse(P, x)
 
@@ -109,10 +110,10 @@ class Plane(NamedTuple):
     @classmethod
     def of(cls, data: Data, P: Array, w: Array, b: Array, k: Array, H: int) -> "Plane":
         """At x = 0, where P is the inverse."""
-        P_w, P_b = _times(P, w), _times(P, b)
-        S_w, S_b = _times(data.S, P_w), _times(data.S, P_b)
-        products = _dot(w, P_w), _dot(w, P_b), _dot(b, P_b)
-        return cls(P_w, P_b, products, (_dot(P_w, S_w), _dot(P_w, S_b), _dot(P_b, S_b)), k, H)
+        P_w, P_b = times(P, w), times(P, b)
+        S_w, S_b = times(data.S, P_w), times(data.S, P_b)
+        products = dot(w, P_w), dot(w, P_b), dot(b, P_b)
+        return cls(P_w, P_b, products, (dot(P_w, S_w), dot(P_w, S_b), dot(P_b, S_b)), k, H)
 
     def at(self, x: Float[Array, " network"]) -> tuple[Array, tuple[Array, Array, Array]]:
         """By what Sigma's determinant is multiplied, and n: P(x) = P - n_0 P_w P_w' - n_1 (P_w P_b' + P_b P_w') - n_2 P_b P_b'.
@@ -144,7 +145,7 @@ def _prior_and_volume(line: Line, from_E: list[Array], G: list[Array], precision
 
     Row by row: what is written out is one loop over networks.
     """
-    jj, jl, ll = (_dot(*g) for g in ((G[0], G[0]), (G[0], G[1]), (G[1], G[1])))
+    jj, jl, ll = (dot(*g) for g in ((G[0], G[0]), (G[0], G[1]), (G[1], G[1])))
     before, rows = line.logs(jnp.zeros_like(line.w[0])), range(len(line.w))
 
     def change(log_A: Float[Array, "2 row network"]) -> Float[Array, " network"]:
@@ -171,32 +172,3 @@ def _drawn(
         return low, high, x, done | inside
 
     return jax.lax.fori_loop(0, SHRINKS, shrink, (*ends, nothing, jnp.zeros(nothing.shape, bool)))[2]
-
-
-def _of_key(X: Array, e: Array) -> Array:
-    """What belongs to a key of X (row, key, network), by a mask e."""
-    return reduce(lambda found, k: jnp.where(e[k], X[:, k], found), range(X.shape[1]), jnp.zeros_like(X[:, 0]))
-
-
-def _of_rows(X: Array, rows: Array) -> Array:
-    """Some rows of X (row, network)."""
-    return reduce(
-        lambda found, i: jnp.where((rows == i)[:, None], X[i], found),
-        range(1, len(X)),
-        jnp.broadcast_to(X[:1], (len(rows), *X.shape[1:])),
-    )
-
-
-def _in_rows(x: Array, rows: Array, number: int) -> Array:
-    """Rows x in their places, zeros elsewhere."""
-    places = jnp.arange(number)[:, None]
-    return total(lambda r: jnp.where(places == rows[r], x[r], 0.0), len(x))
-
-
-def _times(X: Array, v: Array) -> Array:
-    """X (i, j, network) times v (j, network)."""
-    return total(lambda j: X[:, j] * v[j], len(v))
-
-
-def _dot(x: Array, y: Array) -> Array:
-    return total(lambda i: x[i] * y[i], len(x))

@@ -23,14 +23,15 @@ from jaxtyping import Array, Bool, Float
 from hierattn.inference.likelihood import Data, Terms, covariance, log_likelihood, terms, terms_and_gradient
 from hierattn.inference.methods.sweeps.directions import Lines
 from hierattn.inference.methods.sweeps.lines import move_along_lines
+from hierattn.inference.methods.sweeps.rows import move_parts_of_rows
 
 ORBITS = (1.0, 0.6, 0.3)  # powers a
 TARGET, TARGET_ORBIT = 0.9, 0.35  # acceptance rates that step sizes are tuned to; at 0.8 five times more trajectories diverge
 REFLECTED = 0.95  # of the way to the other side that a scale goes
 LARGEST_STEP, LARGEST_KICK = 1.2, 2.0
-DIVERGED = 1000.0  # error of the energy
+DIVERGED, ASTRAY = 1000.0, 20.0  # error of the energy, and by how much more than others such a rejection shortens steps
 FOLLOWED = 0.05  # weight of the latest sweep, at most, in the mean squares of E
-LINES_A_TOKEN = 4  # moves along lines in a sweep, for each token
+LINES_A_TOKEN, PARTS_A_TOKEN = 4, 12  # moves along lines, and of parts of rows, in a sweep, for each token
 SIGMA_EVERY = 10  # sweeps between records of Sigma
 RECORDS = 5  # of Sigma in a chunk
 
@@ -169,6 +170,16 @@ def move_along_orbit(
     return *after, jnp.exp(jnp.minimum(gain, 0))
 
 
+def unless_singular(before: tuple[Array, Terms], after: tuple[Array, Terms]) -> tuple[Array, Terms]:
+    """Scores and terms of every network after moves, but before them where Sigma has become singular to rounding.
+
+    The density there is taken as zero: from a place without terms no move would lead back. Moves of one kind, all drawn in the
+    same way, are reversible together, so that staying is exact.
+    """
+    fine = jnp.isfinite(after[1].trace) & jnp.isfinite(after[1].logdet)
+    return jax.tree.map(lambda new, old: jnp.where(fine, new, old), after, before)
+
+
 def sweep(
     data: Data, lines: Lines | None, prior: Prior, state: State, rng_key: Array, leaps: Any, adapting: Any
 ) -> tuple[State, tuple]:
@@ -182,11 +193,15 @@ def sweep(
     gain = jnp.where(adapting, 2 / (state.sweep + 10.0) ** 0.6, 0)
     state, found, probability, diverged = move_scores(data, state, momentum, uniforms, leaps)
     square = state.square + jnp.minimum(gain, FOLLOWED) * (jnp.mean(state.E**2, axis=(0, 2)) - state.square)
-    state = state._replace(log_step=state.log_step + gain * (probability - TARGET), square=jnp.clip(square, 1e-10, 1))
+    step = state.log_step + gain * (probability - TARGET - ASTRAY * diverged)
+    state = state._replace(log_step=step, square=jnp.clip(square, 1e-10, 1))
     if lines is not None:
-        scales, key_lines = (jnp.exp(state.log_q), jnp.exp(state.log_o)), jax.random.fold_in(key_uniform, 0)
-        E, found = move_along_lines(data, lines, state.E, *scales, key_lines, LINES_A_TOKEN * data.S.shape[0])
-        state = state._replace(E=E)
+        scales, keys = (jnp.exp(state.log_q), jnp.exp(state.log_o)), jax.random.split(jax.random.fold_in(key_uniform, 0))
+        kinds = (move_parts_of_rows, PARTS_A_TOKEN), (move_along_lines, LINES_A_TOKEN)
+        for key, (move, a_token) in zip(keys, kinds, strict=True):
+            moved = move(data, lines, state.E, *scales, key, a_token * data.S.shape[0])
+            E, found = unless_singular((state.E, found), moved)
+            state = state._replace(E=E)
     state = move_centred(data, prior, state, found, z[:2], log_uniforms[:2])
 
     def follow(i: Any, state_and_terms: tuple) -> tuple:

@@ -2,93 +2,37 @@
 
 from dataclasses import replace
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from hierattn import Architecture, kernels
-from hierattn.inference.likelihood import ARRAYS, Data, attention, covariance, log_likelihood, prepare, terms
+from hierattn.inference.likelihood import prepare
 from hierattn.inference.methods.sweeps import lines
-from hierattn.inference.methods.sweeps.directions import Lines, estimated, framed, lines_of
+from hierattn.inference.methods.sweeps.directions import estimated, framed, lines_of
 from tests.inference.drawn import outputs
+from tests.inference.methods.sweeps import joint_law
 from tests.inference.mutants import mutant
 from tests.statistics import mean_agrees
 
 pytestmark = pytest.mark.usefixtures("float64")
-M, S, N, Q, O = 2, 3, 5, 1.4, 0.8  # noqa: E741
-REPLICATES, MOVES = 3000, 12
-BIAS = np.random.default_rng(0).normal(size=(2, S, S))
-LAYERS = {
-    "one head": (Architecture(heads=1), kernels.equicorrelated(S, 0.3)),
-    "two heads, causal, a bias each": (Architecture(heads=2, mask="causal", bias=BIAS), np.diag([1.0, 2.0, 0.5])),
-}
 
 
-def some_lines(data, seed=0):
-    """Random lines of every kind, for data whose Sigma need not be singular."""
-    rng = np.random.default_rng(seed)
-    w = (
-        rng.normal(size=(6, 3, M))
-        * np.array([[1, 0, 0], [1, 1, 0], [1, 1, 1]] * 2)[..., None]
-        * 10.0 ** rng.uniform(-2, 0, (6, 1, 1))
-    )
-    L_q, L_k = (np.asarray(L)[..., 0] for L in (data.L_q, data.L_k))
-    solvers = np.linalg.inv(L_q), np.linalg.pinv(L_k), np.linalg.inv(L_q @ L_q.T)
-    each = [jnp.asarray(x)[..., None] for x in solvers]
-    return Lines(jnp.asarray([rng.permutation(S) for _ in w]), jnp.asarray(w), *each)
-
-
-@pytest.fixture(scope="module", params=LAYERS)
+@pytest.fixture(scope="module", params=joint_law.LAYERS)
 def joint(request):
-    """Scores and outputs from their joint law, for given scales: data of each replicate, latent E, and lines."""
-    layer, K = LAYERS[request.param]
-    rng = np.random.default_rng(1)
-    with jax.enable_x64(True):
-        data = prepare(np.zeros((M, S, S)), N, layer, K)
-        E, y = (jnp.asarray(rng.normal(size=(REPLICATES, *shape))) for shape in (data.latent_shape, (M, S, N)))
-
-        def squares(E, y):
-            root = jnp.linalg.cholesky(O**2 * jnp.moveaxis(covariance(data, E, Q), -1, 0))
-            return jnp.moveaxis((root @ y) @ (root @ y).mT, 0, -1)
-
-        return replace(data, S=jax.jit(jax.vmap(squares))(E, y)), E, some_lines(data)
-
-
-def moved(module, joint):
-    """E after MOVES, and terms of the likelihood before and after."""
-    data, E, lines = joint
-    own_S = Data(**dict.fromkeys(ARRAYS) | {"S": 0}, scores=data.scores)
-
-    def of_one(data, E, key):
-        after, found = module.move_along_lines(data, lines, E, Q, O, key, MOVES)
-        return after, found, terms(data, E, Q), attention(data, E, Q), attention(data, after, Q)
-
-    keys = jax.random.split(jax.random.key(2), REPLICATES)
-    return jax.jit(jax.vmap(of_one, in_axes=(own_S, 0, 0)))(data, E, keys)
+    """Scores and outputs from their joint law."""
+    return joint_law.drawn(request.param)
 
 
 def in_law(module, joint):
     """Do functions of scores and data have the same means after the moves as before?"""
-    data, E, _ = joint
-    after, found, first, A, A_after = moved(module, joint)
-    values = [functions(data, *now) for now in ((E, first, A), (after, found, A_after))]
-    return mean_agrees(values[1] - values[0], 0.0)
-
-
-def functions(data, E, found, A):
-    """Of each replicate: squares and powers of E, log weights, determinants and traces."""
-    flat = lambda x: np.asarray(x).reshape(REPLICATES, -1)  # noqa: E731
-    E, A = flat(E), np.clip(flat(A), 1e-12, None)
-    likelihood = flat(log_likelihood(replace(data, S=data.S[0]), found, O))
-    sums = [(E**2).sum(1), (E**4).sum(1), np.log(A).sum(1), np.abs(E).sum(1), flat(found.logdet).sum(1), likelihood.sum(1)]
-    return np.stack([*sums, *(E[:, :4] ** 2).T], axis=1)
+    return mean_agrees(joint_law.changes(joint, module.move_along_lines)[0], 0.0)
 
 
 def test_lines_leave_the_joint_law_as_it_is(joint):
     """Means of functions move by less than 0.09 of their standard deviations, and what moves does move."""
     data, E, _ = joint
-    after, _, _, A, A_after = moved(lines, joint)
+    _, after, A, A_after = joint_law.changes(joint, lines.move_along_lines)
     assert np.mean(np.any(np.asarray(after != E), axis=(1, 2, 3))) > 0.9
     np.testing.assert_allclose(np.sum(A_after, axis=3), np.sum(A, axis=3), atol=1e-9)
     if data.allowed is not None:

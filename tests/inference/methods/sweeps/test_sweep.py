@@ -180,8 +180,19 @@ def test_kicks_are_bounded_and_nothing_else():
     np.testing.assert_array_equal(found[..., 3], np.nan_to_num(kick[..., 3]))
 
 
+def test_networks_whose_covariance_becomes_singular_stay_where_they_were():
+    E, found = np.arange(6.0).reshape(1, 1, 2, 3), sweeps.Terms(np.array([1.0, 2.0, 3.0]), np.array([4.0, 5.0, 6.0]))
+    moved = E + 10, sweeps.Terms(np.array([7.0, np.nan, 8.0]), np.array([np.inf, 9.0, 9.0]))
+    after, terms_after = sweeps.unless_singular((E, found), moved)
+    np.testing.assert_array_equal(after, np.where([False, False, True], E + 10, E))
+    np.testing.assert_array_equal(terms_after, [[1, 2, 8], [4, 5, 9]])
+
+
 def test_trajectories_pass_walls_of_singular_covariances(monkeypatch):
-    """One head and two tokens: Sigma is singular where both look alike. Unbounded kicks diverge more than a verdict allows."""
+    """One head and two tokens: Sigma is singular where both look alike.
+
+    Unbounded kicks diverge more than a verdict allows, where steps are not shortened for it.
+    """
     layer = Architecture(heads=1)
     y = outputs(layer, np.eye(2), 20, 8)
     data, prior = prepare(y @ y.swapaxes(1, 2), 8, layer, np.eye(2)), sweeps.Prior(*2 * [dist.LogNormal(0.0, 0.5)], 1.0)
@@ -193,5 +204,7 @@ def test_trajectories_pass_walls_of_singular_covariances(monkeypatch):
     monkeypatch.setattr(networkwise, "framed", lambda data: data)  # in the way are walls without frames and lines alone
     monkeypatch.setattr(networkwise, "lines_of", lambda data: None)
     assert diverged() < 1e-3
-    monkeypatch.setattr(networkwise, "chunk", mutant(sweeps, "LARGEST_KICK = 1.2, 2.0", "LARGEST_KICK = 1.2, 1e9").chunk)
+    unbounded = mutant(sweeps, "LARGEST_KICK = 1.2, 2.0", "LARGEST_KICK = 1.2, 1e9")
+    monkeypatch.setattr(unbounded, "ASTRAY", 0.0)
+    monkeypatch.setattr(networkwise, "chunk", unbounded.chunk)
     assert diverged() > 1e-3
