@@ -17,13 +17,13 @@ from hierattn.base.errors import unusable
 from hierattn.base.threads import in_threads
 from hierattn.inference.checkpoints import in_chunks
 from hierattn.inference.integration.integrated import Integrated, of_limit_law
+from hierattn.inference.latent.latents import main
 from hierattn.inference.likelihood import Data, covariance, deviances, terms
 from hierattn.inference.methods.protocol import Method, Run, of_law
 from hierattn.inference.methods.sweeps.directions import Lines, framed, lines_of
 from hierattn.inference.methods.sweeps.sweep import ORBITS, RECORDS, SIGMA_EVERY, Draws, Prior, State, chunk
 from hierattn.inference.problem import Posterior, Problem
 from hierattn.inference.verdict import convergence
-from hierattn.numerics.random_numbers import normals
 
 TURN = 1.5  # angle of a trajectory of the typical network: a quarter turn forgets where it began
 FEWEST, MOST, MOST_BESIDE_LINES = 4, 32, 12  # steps of a trajectory
@@ -131,13 +131,14 @@ def limit_law_likelihood(problem: Problem, found: Posterior, run: Run) -> Integr
 @jax.jit
 def start(data: Data, rng_key: Array, log_q: Any) -> State:
     """Scores from their prior, value_scale where the data put it."""
-    E = normals(rng_key, data.latent_shape)
+    E = data.drawn(rng_key)
     t, _, networks = data.S.shape
     trace = jnp.sum(terms(data, E, jnp.exp(log_q)).trace)
     log_o = jnp.log(trace / (networks * data.n * t)) / 2
-    steps, orbit_steps = jnp.full(networks, -2.0, E.dtype), jnp.full(len(ORBITS), -3.0, E.dtype)
-    square = jnp.ones((E.shape[1], networks), E.dtype)
-    return State(E, jnp.asarray(log_q, E.dtype), log_o, steps, orbit_steps, square, jnp.zeros((), int))
+    dtype, rows = trace.dtype, main(E).shape[1]
+    steps, orbit_steps = jnp.full(networks, -2.0, dtype), jnp.full(len(ORBITS), -3.0, dtype)
+    square = jnp.ones((rows, networks), dtype)
+    return State(E, jnp.asarray(log_q, dtype), log_o, steps, orbit_steps, square, jnp.zeros((), int))
 
 
 def starts(data: Data, prior: Prior, seed: int, rng_keys: Array) -> State:
@@ -165,7 +166,7 @@ def likeliest(data: Data, rng_key: Array, log_q: Float[np.ndarray, " place"]) ->
 @jax.jit
 def expected(data: Data, rng_key: Array, log_q: Float[Array, " place"]) -> Float[Array, "place t t"]:
     """Mean Sigma over networks drawn from the prior."""
-    E = normals(rng_key, data.latent_shape)
+    E = data.drawn(rng_key)
     return jax.lax.map(lambda x: covariance(data, E, jnp.exp(x)).mean(axis=-1), log_q)
 
 

@@ -149,7 +149,7 @@ def test_sweeps_leave_the_joint_law_as_it_is(joint):
 
 
 MUTANTS = [  # one of each move every time, the others by `make verify`
-    (orbit, " + (a - 1) * state.E.size * move\n", "\n"),
+    (orbit, " + (a - 1) * main(state.E).size * move\n", "\n"),
     (centred, "gain + log_prior(new) - log_prior(log_scale)", "gain"),
     (scores, "(i == 0) | (i == leaps), 0.5, 1.0)", "(i == 0), 0.5, 1.0)"),
 ]
