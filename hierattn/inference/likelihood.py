@@ -21,7 +21,7 @@ from jaxtyping import Array, Float
 
 from hierattn.inference.latent.heads import heads_of
 from hierattn.inference.latent.latents import Latents, Made, squares
-from hierattn.inference.latent.products import gram, product, total
+from hierattn.inference.latent.products import gram, product, total, whole
 from hierattn.inference.latent.waves import waves_of
 from hierattn.layer import kernels
 from hierattn.layer.architecture import Architecture
@@ -165,16 +165,16 @@ def terms_and_gradient(data: Data, E: Latents, q: Any, o: Any) -> tuple[Terms, L
     """
     if data.made is not None:
         return _through_parts(data, E, q, o)
-    A = attention(data, E, q)
-    rows, rows_K = _rows(data, A)
-    P, logdet = inverse(_covariance(rows, rows_K))
+    A = whole(attention(data, E, q))
+    rows, rows_K = jax.tree.map(whole, _rows(data, A))
+    P, logdet = jax.tree.map(whole, inverse(_covariance(rows, rows_K)))
     t, H = data.S.shape[0], A.shape[0]
-    G = _in_covariance(data, P, o)
+    G = whole(_in_covariance(data, P, o))
     d_rows = 2 / H * total(lambda k: G[None, :, k, None] * rows_K[:, k, None], t)
     U = data.U
     dA = d_rows if U is None else total(lambda k: U[:, k, None, None] * d_rows[:, None, k], t)
-    dp = data.scores.pull_back(A, dA, data.allowed, axis=2)
-    back = total(lambda j: dp[:, :, j, None] * data.L_k[j], data.L_k.shape[0])
+    dp = whole(data.scores.pull_back(A, dA, data.allowed, axis=2))
+    back = whole(total(lambda j: dp[:, :, j, None] * data.L_k[j], data.L_k.shape[0]))
     return Terms(logdet, jnp.sum(P * data.S, axis=(0, 1))), q * total(
         lambda i: back[:, i, None] * data.L_q[i][:, None], data.L_q.shape[0]
     )
@@ -199,7 +199,7 @@ def _through_parts(data: Data, E: Latents, q: Any, o: Any) -> tuple[Terms, Laten
     return Terms(logdet, jnp.sum(P * data.S, axis=(0, 1))), gradient
 
 
-def _from_values(data: Data, A: Float[Array, "H q k network"], V: Float[Array, "G k m network"]) -> Float[Array, "t t network"]:
+def _from_values(data: Data, A: Float[Array, "H q k network"], V: Float[Array, "G k m _"]) -> Float[Array, "t t network"]:
     """Sigma of attention weights and factors of values, one set for each group of heads or for all."""
     H, q, k, networks = A.shape
     rows = product(A.reshape(len(V), H // len(V), q, k, networks), V[:, None]).reshape(H, q, V.shape[2], networks)
@@ -209,7 +209,7 @@ def _from_values(data: Data, A: Float[Array, "H q k network"], V: Float[Array, "
 def attention(data: Data, E: Array, q: Any) -> Float[Array, "H q k network"]:
     """Weights A of the scores of latent E."""
     r_q, r = data.L_q.shape[1], data.L_k.shape[1]
-    left = total(lambda c: data.L_q[:, c, None] * E[:, None, c], r_q)
+    left = whole(total(lambda c: data.L_q[:, c, None] * E[:, None, c], r_q))
     p = q * total(lambda c: left[:, :, None, c] * data.L_k[:, c], r) + data.bias
     return data.scores.weights(p, data.allowed, axis=2)
 

@@ -21,7 +21,7 @@ class Parts(NamedTuple):
     """What latents give: scores for score_scale 1 (less bias), factors of values, log prior beyond that of standard normals."""
 
     scores: Float[Array, "H q k network"]
-    values: Float[Array, "G k m network"]
+    values: Float[Array, "G k m network_or_1"]
     beyond: Float[Array, " network"]
 
 

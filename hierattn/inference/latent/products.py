@@ -21,15 +21,20 @@ def total(term: Callable[[Any], Array], number: int) -> Array:
 
 
 @jax.custom_vjp
-def product(X: Float[Array, "*batch i c network"], Y: Float[Array, "*batch c j network"]) -> Float[Array, "*batch i j network"]:
+def product(X: Float[Array, "... i c x"], Y: Float[Array, "... c j y"]) -> Float[Array, "... i j network"]:
     """X Y; leading axes and networks are broadcast."""
-    return total(lambda c: X[..., :, c, None, :] * Y[..., None, c, :, :], X.shape[-2])
+    return whole(total(lambda c: X[..., :, c, None, :] * Y[..., None, c, :, :], X.shape[-2]))
 
 
 @jax.custom_vjp
 def gram(F: Float[Array, "H i c network"]) -> Float[Array, "i i network"]:
     """The sum of F F' over heads."""
-    return total(lambda c: jnp.sum(F[:, :, None, c] * F[:, None, :, c], axis=0), F.shape[2])
+    return jnp.sum(product(F, transposed(F)), axis=0)
+
+
+def whole(x: Array) -> Array:
+    """Computed once: XLA would fuse a product into all that uses it, and compute it there again and again."""
+    return jax.lax.optimization_barrier(x)
 
 
 def transposed(X: Float[Array, "*batch i j network"]) -> Float[Array, "*batch j i network"]:

@@ -18,6 +18,7 @@ from hierattn.base.threads import in_threads
 from hierattn.inference.checkpoints import in_chunks
 from hierattn.inference.integration.integrated import Integrated, of_limit_law
 from hierattn.inference.latent.latents import main
+from hierattn.inference.latent.waves import MOST_TOKENS
 from hierattn.inference.likelihood import Data, covariance, deviances, terms
 from hierattn.inference.methods.protocol import Method, Run, of_law
 from hierattn.inference.methods.sweeps.directions import Lines, framed, lines_of
@@ -58,12 +59,16 @@ class Networkwise(Method):
     sigma_room: int = SIGMA_ROOM
 
     def refuses(self, problem: Problem) -> str | None:
-        """All but the limit law with a known kernel."""
-        return of_law(problem, "limit_law")
+        """All but the law with a known kernel, whatever its head_dim."""
+        why_not = of_law(problem, "limit_law", "finite_head_dim", rotary=True, linear=True)
+        layer = problem.layer
+        if why_not is None and layer.rotary is not None and layer.head_dim is None and problem.K.shape[-1] > MOST_TOKENS:
+            return f"knows rotary embeddings at infinite head_dim for {MOST_TOKENS} tokens at most"
+        return why_not
 
     def prefers(self, problem: Problem) -> str | None:
         """Wherever it can be used."""
-        return "the limit law with a known kernel: scores are sampled network by network"
+        return "a law with a known kernel: scores are sampled network by network"
 
     @property
     def most_steps(self) -> int:

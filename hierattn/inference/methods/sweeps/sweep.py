@@ -139,17 +139,18 @@ def move_centred(data: Data, prior: Prior, state: State, found: Terms, z: Array,
     return state._replace(E=with_main(state.E, E * jnp.exp(state.log_q - log_q)), log_q=log_q, log_o=log_o)
 
 
-def move_with_factors(heads: Heads, prior: Prior, state: State, z: Array, log_uniforms: Array) -> State:
+def move_with_factors(
+    data: Data, prior: Prior, state: State, found: Terms, z: Array, log_uniforms: Array
+) -> tuple[State, Terms]:
     """Parameters and the random factors of keys and values against each other: score_scale B and value_scale D are kept."""
-    x, before = state.E, (state.log_q, state.log_o)
-    number, square = heads.gaussians(x, "B")
-    of_q = lambda log_q: prior.of_log(log_q, before[1])  # noqa: E731
-    log_q = _scale(before[0], number, square * jnp.exp(2 * before[0]), z[0], log_uniforms[0], of_q)
-    number, square = heads.gaussians(x, "D")
-    of_o = lambda log_o: prior.of_log(log_q, log_o)  # noqa: E731
-    log_o = _scale(before[1], number, square * jnp.exp(2 * before[1]), z[1], log_uniforms[1], of_o)
-    x = heads.rescaled(heads.rescaled(x, "B", before[0] - log_q), "D", before[1] - log_o)
-    return state._replace(E=x, log_q=log_q, log_o=log_o)
+    heads, t, q, o = data.made, data.S.shape[0], state.log_q, state.log_o
+    number, square = heads.gaussians(state.E, "B")
+    log_q = _scale(q, number, square * jnp.exp(2 * q), z[0], log_uniforms[0], lambda x: prior.of_log(x, o))
+    number, square = heads.gaussians(state.E, "D")
+    log_o = _scale(o, number, square * jnp.exp(2 * o), z[1], log_uniforms[1], lambda x: prior.of_log(log_q, x))
+    x = heads.rescaled(heads.rescaled(state.E, "B", q - log_q), "D", o - log_o)
+    found = Terms(found.logdet + 2 * t * (o - log_o), found.trace * jnp.exp(2 * (log_o - o)))
+    return state._replace(E=x, log_q=log_q, log_o=log_o), found
 
 
 def _scale(log_scale: Any, number: Any, squares: Any, normal: Any, log_uniform: Any, log_prior: Any) -> Any:
@@ -223,7 +224,7 @@ def sweep(
 
     state, found = jax.lax.fori_loop(0, len(ORBITS), follow, (state, found))
     if heads is not None:
-        state = move_with_factors(heads, prior, state, z[-2:], log_uniforms[-2:])
+        state, found = move_with_factors(data, prior, state, found, z[-2:], log_uniforms[-2:])
     likelihood = jnp.sum(log_likelihood(data, found, jnp.exp(state.log_o)))
     density = likelihood + jnp.sum(log_prior(data, state.E)) + prior.of_log(state.log_q, state.log_o)
     kept = state.log_q, state.log_o, density, probability.mean(), diverged.sum()
