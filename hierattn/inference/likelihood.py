@@ -37,7 +37,7 @@ class Data:
 
     Tokens are the observed queries, or the coordinates of a subspace U' y where outputs live on one. `allowed` is None where
     every key is. The score function is no number: functions of the data are compiled for each. `made`: how scores and values
-    are made of latents, None for p = q L_q E L_k' and K.
+    are made of latents, None for p = q L_q E L_k' and K. `unknown`: a kernel that is a parameter, for which K = I stands here.
     """
 
     S: Any  # (t, t, network)
@@ -50,6 +50,7 @@ class Data:
     U: Any  # (q, t)
     scores: ScoreFunction
     made: Any = None
+    unknown: Any = None
 
     @property
     def latent_shape(self) -> tuple[int, int, int, int]:
@@ -78,7 +79,7 @@ class Data:
         return z.reshape(*self.latent_shape[:-1], -1) if self.made is None else self.made.shaped(z)
 
 
-ARRAYS = ("S", "n", "L_q", "L_k", "K", "bias", "allowed", "U", "made")
+ARRAYS = ("S", "n", "L_q", "L_k", "K", "bias", "allowed", "U", "made", "unknown")
 jax.tree_util.register_dataclass(Data, data_fields=ARRAYS, meta_fields=("scores",))
 
 
@@ -142,6 +143,30 @@ def terms(data: Data, E: Latents, q: Any) -> Terms:
     """What the likelihood is made of."""
     P, logdet = inverse(covariance(data, E, q))
     return Terms(logdet, jnp.sum(P * data.S, axis=(0, 1)))
+
+
+@jax.custom_vjp
+def terms_of(S: Float[Array, "t t network"], Sigma: Float[Array, "t t network"]) -> Terms:
+    """Of covariances, with a gradient in these."""
+    return _terms_and_inverse(S, Sigma)[0]
+
+
+def _terms_and_inverse(S: Array, Sigma: Array) -> tuple[Terms, Array]:
+    P, logdet = inverse(Sigma)
+    return Terms(logdet, jnp.sum(P * S, axis=(0, 1))), P
+
+
+def _terms_forward(S: Array, Sigma: Array) -> tuple[Terms, tuple[Array, Array]]:
+    found, P = _terms_and_inverse(S, Sigma)
+    return found, (S, P)
+
+
+def _terms_back(kept: tuple[Array, Array], g: Terms) -> tuple[None, Array]:
+    S, P = kept
+    return None, g.logdet * P - g.trace * product(product(P, S), P)
+
+
+terms_of.defvjp(_terms_forward, _terms_back)
 
 
 def log_likelihood(data: Data, found: Terms, o: Any) -> Float[Array, "*scores network"]:

@@ -36,11 +36,13 @@ AUTO = {
         posed(NARROW.replace(rotary=[1.0, 0.1], scaling="linear"), "finite_head_dim"),
         posed(LAYER.replace(rotary=[1.0])),
         posed(NARROW.replace(key_value_heads=1), "finite_head_dim", **ONE),
+        posed(model="kernel_unknown", kernel=None),
+        posed(LAYER.replace(mask="causal"), model="separate_kernels", kernel=None),
     ],
     "marginal": [posed(**ONE), posed(NARROW, "finite_head_dim", **ONE)],
     "moments": [posed(y=MANY_Y)],
     "nuts": [
-        posed(model="kernel_unknown", kernel=None),
+        posed(LAYER.replace(rotary=[1.0]), model="kernel_unknown", kernel=None),
         posed(model="student_t"),
         posed(LAYER.replace(rotary=[1.0]), kernel=np.eye(33), y=LONG),
         posed(
@@ -70,6 +72,12 @@ REFUSED = [
         "networkwise",
         posed(LAYER.replace(rotary=[1.0]), kernel=np.eye(33), y=LONG),
         "knows rotary embeddings at infinite head_dim for 32 tokens at most",
+    ),
+    ("networkwise", posed(model="kernel_unknown", kernel=None, y=Y[:, :1]), "needs two tokens for an unknown kernel"),
+    (
+        "networkwise",
+        posed(LAYER.replace(rotary=[1.0]), model="kernel_unknown", kernel=None),
+        "knows rotary embeddings with a known kernel only",
     ),
     ("networkwise", posed(LAYER.replace(scaling="linear")), "knows no scaling 'linear'"),
     ("networkwise", posed(NARROW), "takes head_dim as infinite"),

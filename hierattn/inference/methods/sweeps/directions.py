@@ -69,7 +69,14 @@ def lines_of(data: Data, seed: int = 0) -> Lines | None:
     each = data.K.shape[-1] > 1
     kernel = (L_q @ L_q.swapaxes(1, 2))[: None if each else 1]  # frames turn L_q only
     solvable = L_q.shape[2] == t and L_k.shape[2] == keys - 1 and _definite(L_q) and _definite(L_k)
-    if data.made is not None or not data.scores.shift_invariant or data.U is not None or keys < 2 or not solvable:
+    if (
+        data.made is not None
+        or data.unknown is not None
+        or not data.scores.shift_invariant
+        or data.U is not None
+        or keys < 2
+        or not solvable
+    ):
         return None
     C, rng = estimated(data), np.random.default_rng(seed)
     values = np.linalg.eigvalsh(C)

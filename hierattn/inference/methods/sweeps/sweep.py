@@ -11,8 +11,9 @@ of weights (`lines`); then the two parameters, which cost next to nothing:
     with keys     at finite head_dim only: score_scale with score_scale B kept, and value_scale with value_scale D kept, where
     and values    B and D are the random factors of keys and values; outputs do not notice, so that this costs nothing
 
-Every move leaves the posterior as it is. Interwoven, they mix where each alone would be slow (Yu and Meng 2011). The integrator
-turns (E, momentum) exactly under the Gaussian prior and kicks with the likelihood's gradient.
+An unknown kernel moves together with both (`kernels`). Every move leaves the posterior as it is. Interwoven, they mix where
+each alone would be slow (Yu and Meng 2011). The integrator turns (E, momentum) exactly under the Gaussian prior and kicks with
+the likelihood's gradient.
 """
 
 from functools import partial
@@ -26,6 +27,7 @@ from hierattn.inference.latent.heads import Heads
 from hierattn.inference.latent.latents import Latents, main, spread, squares, with_main
 from hierattn.inference.likelihood import Data, Terms, covariance, log_likelihood, log_prior, terms, terms_and_gradient
 from hierattn.inference.methods.sweeps.directions import Lines
+from hierattn.inference.methods.sweeps.kernels import move_kernel
 from hierattn.inference.methods.sweeps.lines import move_along_lines
 
 ORBITS = (1.0, 0.6, 0.3)  # powers a
@@ -43,6 +45,7 @@ class State(NamedTuple):
     """Where a chain is: scores as standard normals, log parameters, log step sizes of networks and orbits, sweeps done.
 
     - square: mean squares of the rows of E, which steps are proportional to the roots of
+    - kernel: where an unknown kernel is; None for one that is known
     """
 
     E: Latents  # (H, r_q, r, network), or `Latent`
@@ -52,16 +55,21 @@ class State(NamedTuple):
     log_orbit_step: Float[Array, " orbit"]
     square: Float[Array, "r_q network"]
     sweep: Any
+    kernel: Any = None  # `Kernel`
 
 
 class Draws(NamedTuple):
-    """What is kept of sweeps, (chain, sweep); Sigma (chain, record, t, t, network) of some, once in SIGMA_EVERY at most."""
+    """What is kept of sweeps, (chain, sweep), and theta (chain, sweep, dim) of an unknown kernel.
+
+    Sigma (chain, record, t, t, network) of some, once in SIGMA_EVERY at most.
+    """
 
     log_q: Any
     log_o: Any
     log_density: Any
     acceptance: Any
     diverged: Any
+    theta: Any
     Sigma: Any
 
 
@@ -195,10 +203,24 @@ def move_along_orbit(
     return *after, jnp.exp(jnp.minimum(gain, 0))
 
 
+def at_kernel(data: Data, state: State) -> Data:
+    """The data with the kernel known where the chain is."""
+    return data if state.kernel is None else data.unknown.at(data, state.kernel.theta)
+
+
+def move_unknown(data: Data, prior: Prior, state: State, rng_key: Array, gain: Any) -> State:
+    """An unknown kernel and both scales."""
+    weight = jnp.where(gain > 0, 3 / (state.sweep + 10.0), 0)
+    x = jnp.concatenate([state.kernel.theta, jnp.stack([state.log_q, state.log_o])])
+    E, x, kernel = move_kernel(data, prior.of_log, state.E, x, state.kernel, rng_key, gain, weight)
+    return state._replace(E=E, log_q=x[-2], log_o=x[-1], kernel=kernel)
+
+
 def sweep(
     data: Data, lines: Lines | None, prior: Prior, state: State, rng_key: Array, leaps: Any, adapting: Any
 ) -> tuple[State, tuple]:
     """One sweep over scores and parameters. While adapting, step sizes follow the acceptance, and where E goes."""
+    observed, data = data, at_kernel(data, state)
     key_normal, key_uniform = jax.random.split(jax.random.fold_in(rng_key, state.sweep))
     heads = data.made if isinstance(data.made, Heads) else None
     networks, extra = data.S.shape[-1], 2 + len(ORBITS) + (2 if heads is not None else 0)
@@ -225,9 +247,14 @@ def sweep(
     state, found = jax.lax.fori_loop(0, len(ORBITS), follow, (state, found))
     if heads is not None:
         state, found = move_with_factors(data, prior, state, found, z[-2:], log_uniforms[-2:])
+    of_kernel, theta = 0.0, jnp.zeros(0)
+    if state.kernel is not None:
+        state = move_unknown(observed, prior, state, jax.random.fold_in(key_uniform, 1), gain)
+        data, theta = at_kernel(observed, state), state.kernel.theta
+        found, of_kernel = terms(data, state.E, jnp.exp(state.log_q)), observed.unknown.log_prior(theta)
     likelihood = jnp.sum(log_likelihood(data, found, jnp.exp(state.log_o)))
-    density = likelihood + jnp.sum(log_prior(data, state.E)) + prior.of_log(state.log_q, state.log_o)
-    kept = state.log_q, state.log_o, density, probability.mean(), diverged.sum()
+    density = likelihood + jnp.sum(log_prior(data, state.E)) + prior.of_log(state.log_q, state.log_o) + of_kernel
+    kept = state.log_q, state.log_o, density, probability.mean(), diverged.sum(), theta
     return state._replace(sweep=state.sweep + 1), kept
 
 
@@ -241,10 +268,10 @@ def chunk(
         def one_record(state: State, _: None) -> tuple[State, tuple]:
             one_sweep = lambda state, _: sweep(data, lines, prior, state, rng_key, leaps, adapting)  # noqa: E731
             state, kept = jax.lax.scan(one_sweep, state, length=SIGMA_EVERY)
-            Sigma = covariance(data, state.E, jnp.exp(state.log_q))
+            Sigma = covariance(at_kernel(data, state), state.E, jnp.exp(state.log_q))
             return state, (kept, jnp.exp(2 * state.log_o) * Sigma)
 
         state, (kept, Sigma) = jax.lax.scan(one_record, state, length=records)
-        return state, Draws._make([*(x.reshape(-1) for x in kept), Sigma])
+        return state, Draws._make([*(x.reshape(records * SIGMA_EVERY, *x.shape[2:]) for x in kept), Sigma])
 
     return jax.vmap(one_chain)(states, rng_keys)
