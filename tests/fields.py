@@ -311,8 +311,7 @@ def fit_networkwise(row: Row) -> None:
     method("networkwise", problem)
     with jax.enable_x64(True):
         data = problem.data()
-        shape = (*data.latent_shape[:-1], NETWORKS)
-        Sigma = jax.jit(lambda: covariance(data, jax.random.normal(KEY, shape), q))()
+        Sigma = jax.jit(lambda: covariance(data, data.drawn(KEY, NETWORKS), q))()
         Sigma = o**2 * np.moveaxis(np.asarray(Sigma), -1, 0)
     agree(Sigma, row.truth())
 

@@ -80,7 +80,7 @@ def fit(
       `priors(scale, kernel)` beside it gives the prior of each parameter, for outputs of root mean square `scale` and a kernel
       whose diagonal has the mean `kernel`.
     - `layer`: heads, mask, ...; from the observations if they know it. Its scales are inferred, one for all heads.
-    - `method`: "networkwise" (the limit law, chains network by network), "nuts" (any model), "marginal" (scores integrated out:
+    - `method`: "networkwise" (the law, chains network by network), "nuts" (any model), "marginal" (scores integrated out:
       on a grid for one token, by importance sampling for several with few coordinates), "moments" (estimates with bootstrap
       errors), or "auto"; also a method with settings of its own, such as `Networkwise(most_draws=50_000)`.
     - `prior`: distributions in place of the model's own, by parameter.

@@ -6,9 +6,11 @@ with Sigma = H^{-1} sum_a A_a K A_a', A the weights of scores q L_q E L_k', q = 
 The cost does not depend on the number n of coordinates. Networks are on the last axis, and sums over tokens are written out:
 many times faster on a CPU than batched small matrices. Where a constant added to a row of scores changes nothing, as under
 softmax, the keys' factor is centred and has one column less than there are keys.
+
+That is the law at infinite head_dim, its gradient by hand. Where scores and values are made of latents otherwise (`latent`)
+E stands for those, Sigma = H^{-1} sum_a (A_a V_a) (A_a V_a)' with factors V of values, and gradients go back through products.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -17,12 +19,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from hierattn.inference.latent.heads import heads_of
+from hierattn.inference.latent.latents import Latents, Made, squares
+from hierattn.inference.latent.products import gram, product, total, whole
+from hierattn.inference.latent.waves import waves_of
 from hierattn.layer import kernels
 from hierattn.layer.architecture import Architecture
 from hierattn.layer.scores import ScoreFunction
+from hierattn.numerics.random_numbers import normals
 
 ROUNDING = 1e-13  # of a pivot, relative to the token's variance
-WRITTEN_OUT = 16  # terms of a sum at most; longer ones are loops
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +36,8 @@ class Data:
     """Observed networks, on the last axis; one factor for all of them has a last axis of length 1.
 
     Tokens are the observed queries, or the coordinates of a subspace U' y where outputs live on one. `allowed` is None where
-    every key is. The score function is no number: functions of the data are compiled for each.
+    every key is. The score function is no number: functions of the data are compiled for each. `made`: how scores and values
+    are made of latents, None for p = q L_q E L_k' and K. `unknown`: a kernel that is a parameter, for which K = I stands here.
     """
 
     S: Any  # (t, t, network)
@@ -42,14 +49,37 @@ class Data:
     allowed: Any  # (q, k, 1)
     U: Any  # (q, t)
     scores: ScoreFunction
+    made: Any = None
+    unknown: Any = None
 
     @property
     def latent_shape(self) -> tuple[int, int, int, int]:
         """Shape of E: (head, query factor, key factor, network)."""
         return self.bias.shape[0], self.L_q.shape[1], self.L_k.shape[1], self.S.shape[-1]
 
+    @property
+    def latent_dim(self) -> int:
+        """Latent numbers of a network."""
+        return int(np.prod(self.latent_shape[:-1])) if self.made is None else self.made.dim
 
-ARRAYS = ("S", "n", "L_q", "L_k", "K", "bias", "allowed", "U")
+    @property
+    def score_dim(self) -> int:
+        """Those among them in which scores are linear."""
+        return int(np.prod(self.latent_shape[:-1])) if self.made is None else self.made.score_dim
+
+    def drawn(self, rng_key: Array, networks: int | None = None) -> Latents:
+        """Latents from their prior, of the observed networks or of so many."""
+        networks = networks or self.S.shape[-1]
+        if self.made is None:
+            return normals(rng_key, (*self.latent_shape[:-1], networks))
+        return self.made.drawn(self, rng_key, networks)
+
+    def shaped(self, z: Float[Array, "dim network"]) -> Latents:
+        """Standard normals in the shape of latents."""
+        return z.reshape(*self.latent_shape[:-1], -1) if self.made is None else self.made.shaped(z)
+
+
+ARRAYS = ("S", "n", "L_q", "L_k", "K", "bias", "allowed", "U", "made", "unknown")
 jax.tree_util.register_dataclass(Data, data_fields=ARRAYS, meta_fields=("scores",))
 
 
@@ -71,17 +101,37 @@ def prepare(S: Any, n: int, layer: Architecture, K: Any, tokens: Any = None, U: 
     K_k = K - K.mean(axis=-2, keepdims=True) - K.mean(axis=-1, keepdims=True) + K.mean(axis=(-2, -1), keepdims=True)
     K_q = K[..., tokens[:, None], tokens]
     S = np.asarray(S, float) if U is None else U.T @ S @ U
-    factors = (kernels.factor(K_q), kernels.factor(K_k if layer.scores.shift_invariant else K), K)
+    turned = layer.rotary is not None  # keys are turned before rows of scores are centred
+    factors = (kernels.factor(K_q), kernels.factor(K_k if layer.scores.shift_invariant and not turned else K), K)
     networks_last = (jnp.asarray(np.moveaxis(x if x.ndim == 3 else x[None], 0, -1)) for x in (S, *factors))
     statistics, L_q, L_k, K_all = networks_last
     known = None if allowed.all() else jnp.asarray(allowed)[..., None]
     U = None if U is None else jnp.asarray(U)
-    return Data(statistics, jnp.asarray(float(n)), L_q, L_k, K_all, jnp.asarray(bias)[..., None], known, U, layer.scores)
+    made = _made(layer, K, L_q, L_k) if layer.head_dim is not None or layer.rotary is not None else None
+    return Data(statistics, jnp.asarray(float(n)), L_q, L_k, K_all, jnp.asarray(bias)[..., None], known, U, layer.scores, made)
 
 
-def covariance(data: Data, E: Array, q: Any) -> Float[Array, "t t network"]:
+def _made(layer: Architecture, K: np.ndarray, L_q: Any, L_k: Any) -> Made:
+    """For finite head_dim, or rotary embeddings."""
+    factor = kernels.factor(K)
+    L_v = jnp.asarray(np.moveaxis(factor if K.ndim == 3 else factor[None], 0, -1))
+    if layer.head_dim is None:
+        return waves_of(layer.heads, layer.rotary, K, L_v, layer.scores.shift_invariant)
+    return heads_of(layer, L_q, L_k, L_v)
+
+
+def covariance(data: Data, E: Latents, q: Any) -> Float[Array, "t t network"]:
     """Sigma of every network for value_scale 1."""
-    return covariance_of(data, attention(data, E, q))
+    if data.made is None:
+        return covariance_of(data, attention(data, E, q))
+    found = data.made.parts(data, E)
+    return _from_values(data, data.scores.weights(q * found.scores + data.bias, data.allowed, axis=2), found.values)
+
+
+def log_prior(data: Data, E: Latents) -> Float[Array, " network"]:
+    """Of latents, but for a constant."""
+    beyond = 0.0 if data.made is None else data.made.parts(data, E).beyond
+    return beyond - squares(E) / 2
 
 
 def covariance_of(data: Data, A: Float[Array, "H q k network"]) -> Float[Array, "t t network"]:
@@ -89,10 +139,34 @@ def covariance_of(data: Data, A: Float[Array, "H q k network"]) -> Float[Array, 
     return _covariance(*_rows(data, A))
 
 
-def terms(data: Data, E: Array, q: Any) -> Terms:
+def terms(data: Data, E: Latents, q: Any) -> Terms:
     """What the likelihood is made of."""
     P, logdet = inverse(covariance(data, E, q))
     return Terms(logdet, jnp.sum(P * data.S, axis=(0, 1)))
+
+
+@jax.custom_vjp
+def terms_of(S: Float[Array, "t t network"], Sigma: Float[Array, "t t network"]) -> Terms:
+    """Of covariances, with a gradient in these."""
+    return _terms_and_inverse(S, Sigma)[0]
+
+
+def _terms_and_inverse(S: Array, Sigma: Array) -> tuple[Terms, Array]:
+    P, logdet = inverse(Sigma)
+    return Terms(logdet, jnp.sum(P * S, axis=(0, 1))), P
+
+
+def _terms_forward(S: Array, Sigma: Array) -> tuple[Terms, tuple[Array, Array]]:
+    found, P = _terms_and_inverse(S, Sigma)
+    return found, (S, P)
+
+
+def _terms_back(kept: tuple[Array, Array], g: Terms) -> tuple[None, Array]:
+    S, P = kept
+    return None, g.logdet * P - g.trace * product(product(P, S), P)
+
+
+terms_of.defvjp(_terms_forward, _terms_back)
 
 
 def log_likelihood(data: Data, found: Terms, o: Any) -> Float[Array, "*scores network"]:
@@ -109,31 +183,58 @@ def deviances(Sigma: Float[np.ndarray, "place t t"], S: Float[np.ndarray, "t t"]
     return len(S) * np.log(np.sum(along / values, axis=1)) + np.sum(np.log(values), axis=1)
 
 
-def terms_and_gradient(data: Data, E: Array, q: Any, o: Any) -> tuple[Terms, Float[Array, "H r_q r network"]]:
-    """What the likelihood is made of, and its gradient in E.
+def terms_and_gradient(data: Data, E: Latents, q: Any, o: Any) -> tuple[Terms, Latents]:
+    """What the likelihood is made of, and the gradient in E of its logarithm (and of what the prior has beyond normals).
 
     d/dSigma = (P S P / o^2 - n P) / 2 with P = Sigma^{-1}; then back through Sigma, weights and scores.
     """
-    A = attention(data, E, q)
-    rows, rows_K = _rows(data, A)
-    P, logdet = inverse(_covariance(rows, rows_K))
+    if data.made is not None:
+        return _through_parts(data, E, q, o)
+    A = whole(attention(data, E, q))
+    rows, rows_K = jax.tree.map(whole, _rows(data, A))
+    P, logdet = jax.tree.map(whole, inverse(_covariance(rows, rows_K)))
     t, H = data.S.shape[0], A.shape[0]
-    PS = total(lambda k: P[:, k, None] * data.S[k], t)
-    G = total(lambda k: PS[:, k, None] * P[k], t) / (2 * o**2) - data.n / 2 * P
+    G = whole(_in_covariance(data, P, o))
     d_rows = 2 / H * total(lambda k: G[None, :, k, None] * rows_K[:, k, None], t)
     U = data.U
     dA = d_rows if U is None else total(lambda k: U[:, k, None, None] * d_rows[:, None, k], t)
-    dp = data.scores.pull_back(A, dA, data.allowed, axis=2)
-    back = total(lambda j: dp[:, :, j, None] * data.L_k[j], data.L_k.shape[0])
+    dp = whole(data.scores.pull_back(A, dA, data.allowed, axis=2))
+    back = whole(total(lambda j: dp[:, :, j, None] * data.L_k[j], data.L_k.shape[0]))
     return Terms(logdet, jnp.sum(P * data.S, axis=(0, 1))), q * total(
         lambda i: back[:, i, None] * data.L_q[i][:, None], data.L_q.shape[0]
     )
 
 
+def _in_covariance(data: Data, P: Array, o: Any) -> Float[Array, "t t network"]:
+    """The gradient in Sigma."""
+    t = data.S.shape[0]
+    PS = total(lambda k: P[:, k, None] * data.S[k], t)
+    return total(lambda k: PS[:, k, None] * P[k], t) / (2 * o**2) - data.n / 2 * P
+
+
+def _through_parts(data: Data, E: Latents, q: Any, o: Any) -> tuple[Terms, Latents]:
+    """The same where latents make scores and values in a way of their own."""
+    found, to_latents = jax.vjp(lambda x: data.made.parts(data, x), E)
+    A = data.scores.weights(q * found.scores + data.bias, data.allowed, axis=2)
+    Sigma, to_weights = jax.vjp(lambda A, V: _from_values(data, A, V), A, found.values)
+    P, logdet = inverse(Sigma)
+    dA, dV = to_weights(_in_covariance(data, P, o))
+    dp = data.scores.pull_back(A, dA, data.allowed, axis=2)
+    (gradient,) = to_latents(type(found)(q * dp, dV, jnp.ones_like(found.beyond)))
+    return Terms(logdet, jnp.sum(P * data.S, axis=(0, 1))), gradient
+
+
+def _from_values(data: Data, A: Float[Array, "H q k network"], V: Float[Array, "G k m _"]) -> Float[Array, "t t network"]:
+    """Sigma of attention weights and factors of values, one set for each group of heads or for all."""
+    H, q, k, networks = A.shape
+    rows = product(A.reshape(len(V), H // len(V), q, k, networks), V[:, None]).reshape(H, q, V.shape[2], networks)
+    return gram(rows if data.U is None else product(data.U.T[None, :, :, None], rows)) / H
+
+
 def attention(data: Data, E: Array, q: Any) -> Float[Array, "H q k network"]:
     """Weights A of the scores of latent E."""
     r_q, r = data.L_q.shape[1], data.L_k.shape[1]
-    left = total(lambda c: data.L_q[:, c, None] * E[:, None, c], r_q)
+    left = whole(total(lambda c: data.L_q[:, c, None] * E[:, None, c], r_q))
     p = q * total(lambda c: left[:, :, None, c] * data.L_k[:, c], r) + data.bias
     return data.scores.weights(p, data.allowed, axis=2)
 
@@ -168,10 +269,3 @@ def inverse(Sigma: Float[Array, "t t network"]) -> tuple[Float[Array, "t t netwo
         return jnp.where(here[:, None], row[None], P), logdet + jnp.log(pivot)
 
     return jax.lax.fori_loop(0, t, eliminate, (Sigma, jnp.zeros(Sigma.shape[-1], Sigma.dtype)))
-
-
-def total(term: Callable[[Any], Array], number: int) -> Array:
-    """The sum of term(0), term(1), ...: written out if it is short."""
-    if number <= WRITTEN_OUT:
-        return sum((term(j) for j in range(1, number)), term(0))
-    return jax.lax.fori_loop(1, number, lambda j, x: x + term(j), term(0))

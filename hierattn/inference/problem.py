@@ -1,7 +1,7 @@
 """What every method of inference is given, and what it returns."""
 
 import inspect
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
@@ -15,6 +15,7 @@ from hierattn import __version__
 from hierattn.base.errors import unusable
 from hierattn.base.provenance import digest
 from hierattn.inference import likelihood
+from hierattn.inference.latent.unknown import Unknown
 from hierattn.law.distributions import output_basis
 from hierattn.law.law import Law
 from hierattn.law.plates import choose
@@ -22,6 +23,7 @@ from hierattn.layer import masks, record
 from hierattn.layer.architecture import Architecture
 from hierattn.observed.observations import Observations
 
+KERNEL_UNKNOWN = ("kernel_unknown", "separate_kernels")  # models of which it is a parameter
 LAYER_NAMES = ("heads", *record.COUNTS, *record.WORDS, *record.ARRAYS, record.MASK)  # all fields but the scales
 
 
@@ -99,7 +101,7 @@ class Problem:
     @cached_property
     def basis(self) -> np.ndarray | None:
         """Basis of the subspace on which outputs have a density; None if that is everything."""
-        return output_basis(self.law) if self.K.ndim == 2 else None
+        return output_basis(self.law) if self.name not in KERNEL_UNKNOWN and self.K.ndim == 2 else None
 
     def settings(self) -> dict[str, Any]:
         """What a resumed run must have in common with the one that was killed."""
@@ -113,6 +115,9 @@ class Problem:
     def data(self) -> likelihood.Data:
         """The sufficient statistics, in units of the outputs' scale."""
         obs = self.observations
+        if self.name in KERNEL_UNKNOWN:
+            data = likelihood.prepare(obs.S / obs.scale**2, obs.coordinates, self.layer, np.eye(obs.s))
+            return replace(data, unknown=Unknown(float(self.prior["concentration"]), obs.s, self.name == "separate_kernels"))
         return likelihood.prepare(obs.S / obs.scale**2, obs.coordinates, self.layer, self.K, obs.tokens, self.basis)
 
 

@@ -58,6 +58,32 @@ def test_both_samplers_find_the_same_posterior():
     assert set(theirs.statistics) == {"diverging", "energy", "n_steps", "acceptance_rate", "lp"}
 
 
+SAME = {  # model, layer, and whether its kernel is known
+    "finite_head_dim": ("finite_head_dim", tiny.LAYER.replace(head_dim=4, key_value_heads=1), True),
+    "finite_head_dim, rotary": ("finite_head_dim", tiny.LAYER.replace(head_dim=4, rotary=np.array([1.0, 0.3])), True),
+    "rotary": ("limit_law", tiny.LAYER.replace(rotary=np.array([1.0, 0.3])), True),
+    "kernel_unknown": ("kernel_unknown", tiny.LAYER, False),
+    "separate_kernels": ("separate_kernels", tiny.LAYER, False),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SAME)
+def test_every_model_has_the_same_posterior_by_both_samplers(name):
+    """As above, entries of kernels too."""
+    model, layer, known = SAME[name]
+    problem = pose(tiny.observations(kernel=tiny.K if known else None), layer, lookup(model), None)
+    methods = Networkwise(check_every=10, most_draws=6000), Nuts(warm_up=3, chunk=100, most_draws=1000)
+    ours, theirs = (route(problem, method, seed=0, chains=2) for method in methods)
+    assert set(ours.draws) == set(theirs.draws)
+    for name in ours.draws:
+        x, y = ours.draws[name], theirs.draws[name]
+        pairs = [(np.log(x), np.log(y))] if x.ndim == 2 else [(x[..., i, j], y[..., i, j]) for i, j in ((1, 0), (2, 0), (2, 1))]
+        for ours_of, theirs_of in pairs:
+            assert agree(ours_of, theirs_of), name
+            assert not agree(ours_of + ours_of.std(), theirs_of)
+
+
 EQUAL = kernels.rbf([0.0, 1.0, 1.0], 1.0)
 EACH = np.stack([kernels.equicorrelated(3, rho) for rho in (0.1, 0.2, 0.3, 0.4)])
 DESIGNS = {

@@ -11,7 +11,8 @@ import pytest
 from scipy.stats import multivariate_normal
 
 from hierattn import Architecture, Law, kernels
-from hierattn.inference.likelihood import WRITTEN_OUT, covariance, inverse, log_likelihood, prepare, terms, terms_and_gradient
+from hierattn.inference.latent.products import WRITTEN_OUT
+from hierattn.inference.likelihood import covariance, inverse, log_likelihood, prepare, terms, terms_and_gradient
 
 pytestmark = pytest.mark.usefixtures("float64")
 M, N, Q, VALUE = 3, 6, 1.3, 0.7

@@ -1,8 +1,8 @@
 """Log likelihoods of networks with their scores integrated out, at every posterior draw: what leaving one network out needs.
 
 Particles of `evidence` are made at one place of the posterior, or a few if it is wide. From there to the draws they are
-weighted anew: with the scores p kept, another score_scale changes only their prior and another value_scale only the trace. All
-places serve all draws, as one mixture (Veach and Guibas 1995).
+weighted anew: with the scores p kept (and the factors of keys and values at finite head_dim), another score_scale changes only
+their prior and another value_scale only the trace. All places serve all draws, as one mixture (Veach and Guibas 1995).
 """
 
 from functools import partial
@@ -16,8 +16,8 @@ from jaxtyping import Array, Float
 
 from hierattn.base.threads import in_threads
 from hierattn.inference.integration.evidence import Annealed, Density, anneal
-from hierattn.inference.likelihood import Data, Terms, log_likelihood, terms, terms_and_gradient
-from hierattn.numerics.random_numbers import normals
+from hierattn.inference.latent.latents import Latents, main, squares
+from hierattn.inference.likelihood import Data, Terms, log_likelihood, log_prior, terms, terms_and_gradient
 
 BATCHES, PARTICLES, FEWEST = 8, 64, 16
 TOGETHER = 2  # batches at a time
@@ -44,24 +44,35 @@ class Particles(NamedTuple):
 
 def particles_for(data: Data) -> int:
     """Particles of a batch that fit; 0 if they would be too few to trust."""
-    most = ROOM // (int(np.prod(data.latent_shape)) * BATCHES)
+    most = ROOM // (data.latent_dim * data.S.shape[-1] * BATCHES)
     return min(PARTICLES, most) if most >= FEWEST else 0
 
 
 @partial(jax.jit, static_argnames="particles")
 def particles_at(data: Data, q: Any, o: Any, rng_key: Array, particles: int) -> Particles:
     """One batch of particles."""
-    *event, networks = data.latent_shape
-    dim = int(np.prod(event))
+    networks = data.S.shape[-1]
+
+    def flat(x: Latents) -> Array:
+        return jnp.concatenate([a.reshape(-1, networks) for a in jax.tree.leaves(x)])
 
     def density(x: Array) -> Density:
-        found, gradient = terms_and_gradient(data, x.reshape(data.latent_shape), q, o)
-        return Density(-jnp.sum(x**2, axis=0) / 2, log_likelihood(data, found, o), -x, gradient.reshape(x.shape))
+        latents = data.shaped(x)
+        found, gradient = terms_and_gradient(data, latents, q, o)
+        prior, back = jax.vjp(lambda x: log_prior(data, data.shaped(x)), x)
+        (of_prior,) = back(jnp.ones_like(prior))
+        beyond = of_prior + flat(data.shaped(x))  # the gradient holds what the prior has beyond standard normals
+        return Density(prior, log_likelihood(data, found, o), of_prior, flat(gradient) - beyond)
 
     key_start, key_anneal = jax.random.split(rng_key)
-    end: Annealed = anneal(density, normals(key_start, (particles, dim, networks), data.S.dtype), key_anneal)
-    found = jax.vmap(lambda x: terms(data, x.reshape(data.latent_shape), q))(end.x)
-    return Particles(q, o, jnp.sum(end.x**2, axis=1), found, end.log_evidence)
+    start = jax.vmap(lambda key: flat(data.drawn(key)))(jax.random.split(key_start, particles))
+    end: Annealed = anneal(density, start, key_anneal)
+
+    def kept(x: Array) -> tuple[Array, Terms]:
+        latents = data.shaped(x)
+        return squares(main(latents)), terms(data, latents, q)
+
+    return Particles(q, o, *jax.vmap(kept)(end.x), end.log_evidence)
 
 
 @jax.jit
@@ -70,7 +81,7 @@ def reweighted(data: Data, at: Particles, q: Float[Array, " draw"], o: Float[Arr
 
     Particles of all places are draws from the mixture of their posteriors, whatever place each is from.
     """
-    t, dim = data.S.shape[0], int(np.prod(data.latent_shape[:-1]))
+    t, dim = data.S.shape[0], data.score_dim
     squares = at.squares * at.q[:, None, None] ** 2  # of scores, which all parameters have in common
 
     def log_density(q: Any, o: Any) -> Array:
@@ -96,7 +107,7 @@ def of_limit_law(data: Data, q: Float[np.ndarray, " draw"], o: Float[np.ndarray,
     particles = particles_for(data)
     if not particles:
         return None
-    places = places_for(q, o, int(np.prod(data.latent_shape[:-1])))
+    places = places_for(q, o, data.score_dim)
     keys = jax.random.split(jax.random.key(seed), (BATCHES, len(places)))
 
     def batch(keys: Array) -> np.ndarray:

@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from hierattn.base.errors import unusable
-from hierattn.inference.likelihood import total
+from hierattn.inference.latent.products import total
 from hierattn.law.law import Law
 from hierattn.layer.architecture import Architecture
 from hierattn.numerics import rqmc

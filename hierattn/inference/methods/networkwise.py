@@ -17,12 +17,17 @@ from hierattn.base.errors import unusable
 from hierattn.base.threads import in_threads
 from hierattn.inference.checkpoints import in_chunks
 from hierattn.inference.integration.integrated import Integrated, of_limit_law
+from hierattn.inference.integration.latents import integrated_likelihood
+from hierattn.inference.latent.latents import main
+from hierattn.inference.latent.unknown import Unknown
+from hierattn.inference.latent.waves import MOST_TOKENS
 from hierattn.inference.likelihood import Data, covariance, deviances, terms
 from hierattn.inference.methods.protocol import Method, Run, of_law
 from hierattn.inference.methods.sweeps.directions import Lines, framed, lines_of
+from hierattn.inference.methods.sweeps.kernels import first
 from hierattn.inference.methods.sweeps.sweep import ORBITS, RECORDS, SIGMA_EVERY, Draws, Prior, State, chunk
 from hierattn.inference.methods.sweeps.tempering import Tempering
-from hierattn.inference.problem import Posterior, Problem
+from hierattn.inference.problem import KERNEL_UNKNOWN, Posterior, Problem
 from hierattn.inference.verdict import convergence
 from hierattn.numerics.random_numbers import normals
 
@@ -36,6 +41,7 @@ ROOM_FOR_SIGMA = 2**24  # numbers of Sigma that a fit keeps
 FIRST_LEAPS = 8
 GROUP = 2  # chains that share their vector operations
 FLATTER = 4  # times that scores are halved where chains start, at most
+NEAR = 0.1  # of independence, where unknown kernels begin
 SPREAD = 0.3  # of the chains' first log score_scale
 LOOKED_AT = np.linspace(-2.0, 2.0, 9)  # where that may be: log sizes of scores
 NEVER = 2**32 - 1  # a sweep that never comes: the key of a chain's start
@@ -61,12 +67,19 @@ class Networkwise(Method):
     sigma_room: int = SIGMA_ROOM
 
     def refuses(self, problem: Problem) -> str | None:
-        """All but the limit law with a known kernel."""
-        return of_law(problem, "limit_law")
+        """All but the law, whatever its head_dim, and with its kernel unknown the law at infinite head_dim."""
+        if problem.name in KERNEL_UNKNOWN:
+            return _unknown(problem)
+        why_not = of_law(problem, "limit_law", "finite_head_dim", rotary=True, linear=True)
+        layer = problem.layer
+        if why_not is None and layer.rotary is not None and layer.head_dim is None and problem.K.shape[-1] > MOST_TOKENS:
+            return f"knows rotary embeddings at infinite head_dim for {MOST_TOKENS} tokens at most"
+        return why_not
 
     def prefers(self, problem: Problem) -> str | None:
         """Wherever it can be used."""
-        return "the limit law with a known kernel: scores are sampled network by network"
+        kernel = "with its kernel" if problem.name in KERNEL_UNKNOWN else "with a known kernel"
+        return f"the law {kernel}: scores are sampled network by network"
 
     @property
     def most_steps(self) -> int:
@@ -92,11 +105,13 @@ class Networkwise(Method):
         """Chains until they agree, or until there are `most_draws` sweeps."""
         scale = problem.observations.scale
         prior = Prior(problem.prior["score_scale"], problem.prior["value_scale"], scale)
-        drawn = self.sample_until(problem.data(), prior, run, partial(self._enough, run))
-        return Posterior(*named(drawn, scale), self.name, _conditional(problem, drawn))
+        data = problem.data()
+        drawn = self.sample_until(data, prior, run, partial(self._enough, data, run))
+        return Posterior(*named(drawn, scale, data.unknown), self.name, _conditional(problem, drawn))
 
-    def _enough(self, run: Run, draws: Draws) -> bool:
-        return run.ends(draws.log_q.shape[1] >= self.most_draws, convergence(*named(draws, 1.0)))
+    def _enough(self, data: Data, run: Run, draws: Draws) -> bool:
+        parameters, statistics = named(draws, 1.0, data.unknown)
+        return run.ends(draws.log_q.shape[1] >= self.most_draws, convergence(_each_once(parameters), statistics))
 
     def sample_until(self, data: Data, prior: Prior, run: Run, enough: Callable[[Draws], bool]) -> Draws:
         """Draws (chain, sweep) after warm-up, until they are `enough`."""
@@ -128,6 +143,9 @@ class Networkwise(Method):
 
     def log_likelihood(self, problem: Problem, found: Posterior, run: Run) -> Integrated | str:
         """By sequential Monte Carlo at a few places of the posterior, weighted anew for its draws."""
+        if problem.name in KERNEL_UNKNOWN:
+            result = integrated_likelihood(problem, found.draws, run.width, run.seed)
+            return "its networks have too many scores to integrate out" if result is None else result
         return limit_law_likelihood(problem, found, run)
 
     def advice(self, problem: Problem, code: str) -> str:
@@ -135,6 +153,15 @@ class Networkwise(Method):
         if problem.layer.heads == 1 and problem.observations.s > 1 and code != "stuck":
             return f"with one head chains are slow where two tokens look alike: observe fewer tokens, or {MORE}"
         return TO_DO[code]
+
+
+def _unknown(problem: Problem) -> str | None:
+    """Why it cannot fit a law whose kernel is unknown."""
+    if problem.observations.s < 2:
+        return "needs two tokens for an unknown kernel"
+    if problem.layer.rotary is not None:
+        return "knows rotary embeddings with a known kernel only"
+    return None if problem.layer.scaling == "sqrt" else f"knows no scaling {problem.layer.scaling!r}"
 
 
 def limit_law_likelihood(problem: Problem, found: Posterior, run: Run) -> Integrated | str:
@@ -149,15 +176,18 @@ def limit_law_likelihood(problem: Problem, found: Posterior, run: Run) -> Integr
 @jax.jit
 def start(data: Data, rng_key: Array, log_q: Any) -> State:
     """Scores from their prior, value_scale where the data put it."""
-    E = normals(rng_key, data.latent_shape)
+    E = data.drawn(rng_key)
     t, _, networks = data.S.shape
     for _ in range(FLATTER):  # where Sigma is singular to rounding as drawn it need not be with smaller scores
-        trace = terms(data, E, jnp.exp(log_q)).trace
-        E = jnp.where(jnp.isfinite(trace), E, E / 2)
-    log_o = jnp.log(jnp.sum(terms(data, E, jnp.exp(log_q)).trace) / (networks * data.n * t)) / 2
-    steps, orbit_steps = jnp.full(networks, -2.0, E.dtype), jnp.full(len(ORBITS), -3.0, E.dtype)
-    square = jnp.ones((E.shape[1], networks), E.dtype)
-    return State(E, jnp.asarray(log_q, E.dtype), log_o, steps, orbit_steps, square, jnp.zeros((), int))
+        fine = jnp.isfinite(terms(data, E, jnp.exp(log_q)).trace)
+        E = with_main(E, jnp.where(fine, main(E), main(E) / 2))
+    trace = jnp.sum(terms(data, E, jnp.exp(log_q)).trace)
+    log_o = jnp.log(trace / (networks * data.n * t)) / 2
+    dtype, rows = trace.dtype, main(E).shape[1]
+    steps, orbit_steps = jnp.full(networks, -2.0, dtype), jnp.full(len(ORBITS), -3.0, dtype)
+    square = jnp.ones((rows, networks), dtype)
+    kernel = None if data.unknown is None else first(NEAR * normals(jax.random.fold_in(rng_key, 1), (data.unknown.dim,)))
+    return State(E, jnp.asarray(log_q, dtype), log_o, steps, orbit_steps, square, jnp.zeros((), int), kernel)
 
 
 def starts(data: Data, prior: Prior, seed: int, rng_keys: Array) -> State:
@@ -185,7 +215,7 @@ def likeliest(data: Data, rng_key: Array, log_q: Float[np.ndarray, " place"]) ->
 @jax.jit
 def expected(data: Data, rng_key: Array, log_q: Float[Array, " place"]) -> Float[Array, "place t t"]:
     """Mean Sigma over networks drawn from the prior."""
-    E = normals(rng_key, data.latent_shape)
+    E = data.drawn(rng_key)
     return jax.lax.map(lambda x: covariance(data, E, jnp.exp(x)).mean(axis=-1), log_q)
 
 
@@ -221,12 +251,23 @@ def run_chains(
     return jax.tree.map(lambda *x: np.concatenate(x), *in_threads(of, groups, compiled))
 
 
-def named(draws: Draws, scale: float) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+def named(draws: Draws, scale: float, unknown: Unknown | None = None) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Draws and statistics under their usual names, value_scale in the data's units."""
     networks = draws.Sigma.shape[-1]
     lp, acceptance, diverged = (np.asarray(x) for x in (draws.log_density, draws.acceptance, draws.diverged))
     parameters = {"score_scale": np.exp(draws.log_q), "value_scale": np.exp(draws.log_o) * scale}
+    if unknown is not None:
+        L = jax.jit(jax.vmap(jax.vmap(unknown.cholesky)))(draws.theta)
+        names = ("_scores", "_values") if unknown.separate else ("",)
+        factors = {f"L{name}": np.asarray(x) for name, x in zip(names, L, strict=True)}
+        parameters |= factors | {f"K{name[1:]}": x @ x.swapaxes(-1, -2) for name, x in factors.items()}
     return parameters, {"lp": lp, "acceptance_rate": acceptance, "diverging": diverged / networks}
+
+
+def _each_once(parameters: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Parameters without what is known of others: of kernels what is below the diagonal, and no factors."""
+    below = {name: x[..., *np.tril_indices(x.shape[-1], -1)] if x.ndim == 4 else x for name, x in parameters.items()}
+    return {name: x for name, x in below.items() if not name.startswith("L")}
 
 
 def _conditional(problem: Problem, draws: Draws) -> np.ndarray:

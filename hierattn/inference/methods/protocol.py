@@ -100,15 +100,15 @@ class Method(ABC):
         return {"method": self.name} | {f"{self.name}: {name}": value for name, value in asdict(self).items()}
 
 
-def of_law(problem: Problem, *models: str) -> str | None:
-    """Why a problem is not that of a law with a known kernel, without rotary embeddings and scaled as usual."""
+def of_law(problem: Problem, *models: str, rotary: bool = False, linear: bool = False) -> str | None:
+    """Why a problem is not that of a law with a known kernel; rotary embeddings and linear scaling where they are known."""
     if problem.name not in models:
         return f"fits {' and '.join(models)}, not the model {problem.name}"
     if problem.observations.kernel is None:
         return "needs a kernel"
-    if problem.layer.rotary is not None:
+    if problem.layer.rotary is not None and not rotary:
         return "knows no rotary embeddings"
-    if problem.layer.scaling != "sqrt":
+    if problem.layer.scaling != "sqrt" and not (linear and problem.layer.head_dim is not None):
         return f"knows no scaling {problem.layer.scaling!r}"
     if problem.name == "limit_law" and problem.layer.head_dim is not None:
         return "takes head_dim as infinite for the model limit_law"

@@ -12,15 +12,21 @@ from hierattn.inference.likelihood import prepare
 from tests.inference.mutants import mutant
 
 pytestmark = pytest.mark.usefixtures("float64")
+LAYER = Architecture(heads=2)
 EXTREMES = np.array([0, 40])  # of 41 draws
 Q, VALUE = np.exp(0.25 * stats.norm.ppf(np.linspace(0.01, 0.99, 41))), np.exp(0.1 * np.cos(np.arange(41.0)))
 
 
-def one_token():
+def one_token(layer=LAYER):
     """30 networks of one output each, of the middle of three tokens, whose density is the exact marginal's."""
-    layer, K, y = Architecture(heads=2), kernels.equicorrelated(3, 0.2), np.linspace(-3.5, 3.5, 30)
+    K, y = kernels.equicorrelated(3, 0.2), np.linspace(-3.5, 3.5, 30)
     laws = (Law(layer.with_scales(Q[i], VALUE[i]), K) for i in EXTREMES)
     return prepare(y[:, None, None] ** 2, 1, layer, K, tokens=[1]), np.stack([law.marginal(1).logpdf(y) for law in laws])
+
+
+def one_token_of_heads():
+    """The same at a finite head_dim: factors of keys and values are integrated too."""
+    return one_token(Architecture(heads=2, head_dim=3))
 
 
 def two_tokens():
@@ -40,7 +46,7 @@ def two_tokens():
     return prepare(S, 2, Architecture(heads=1), K), np.stack(exact)
 
 
-@pytest.fixture(scope="module", params=[one_token, two_tokens], ids=lambda design: design.__name__)
+@pytest.fixture(scope="module", params=[one_token, one_token_of_heads, two_tokens], ids=lambda design: design.__name__)
 def design(request):
     with jax.enable_x64(True):
         return request.param()

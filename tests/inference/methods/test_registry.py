@@ -24,17 +24,27 @@ def posed(layer=LAYER, model="limit_law", kernel="identity", y=Y, **known):
 
 ONE = {"y": Y[:, :1], "kernel": np.eye(3), "tokens": [1]}
 NARROW = LAYER.replace(head_dim=4)
+LONG = np.random.default_rng(0).normal(size=(4, 33, 1))
 MANY_Y = np.random.default_rng(0).normal(size=(MANY // 32 + 1, 4, 1))
 AUTO = {
-    "networkwise": [posed(), posed(kernel=EACH), posed(LAYER.replace(score_function="identity"))],
+    "networkwise": [
+        posed(),
+        posed(kernel=EACH),
+        posed(LAYER.replace(score_function="identity")),
+        posed(NARROW, "finite_head_dim"),
+        posed(NARROW, "finite_head_dim", kernel=EACH),
+        posed(NARROW.replace(rotary=[1.0, 0.1], scaling="linear"), "finite_head_dim"),
+        posed(LAYER.replace(rotary=[1.0])),
+        posed(NARROW.replace(key_value_heads=1), "finite_head_dim", **ONE),
+        posed(model="kernel_unknown", kernel=None),
+        posed(LAYER.replace(mask="causal"), model="separate_kernels", kernel=None),
+    ],
     "marginal": [posed(**ONE), posed(NARROW, "finite_head_dim", **ONE)],
     "moments": [posed(y=MANY_Y)],
     "nuts": [
-        posed(NARROW, "finite_head_dim"),
-        posed(model="kernel_unknown", kernel=None),
+        posed(LAYER.replace(rotary=[1.0]), model="kernel_unknown", kernel=None),
         posed(model="student_t"),
-        posed(LAYER.replace(rotary=[1.0])),
-        posed(NARROW.replace(key_value_heads=1), "finite_head_dim", **ONE),
+        posed(LAYER.replace(rotary=[1.0]), kernel=np.eye(33), y=LONG),
         posed(
             model="limit_law",
             kernel=np.tile(np.eye(3), (4, 1, 1)),
@@ -57,8 +67,18 @@ def test_auto_asks_the_methods(name, problem):
 
 
 REFUSED = [
-    ("networkwise", posed(model="student_t"), "fits limit_law, not the model student_t"),
-    ("networkwise", posed(LAYER.replace(rotary=[1.0])), "knows no rotary embeddings"),
+    ("networkwise", posed(model="student_t"), "fits limit_law and finite_head_dim, not the model student_t"),
+    (
+        "networkwise",
+        posed(LAYER.replace(rotary=[1.0]), kernel=np.eye(33), y=LONG),
+        "knows rotary embeddings at infinite head_dim for 32 tokens at most",
+    ),
+    ("networkwise", posed(model="kernel_unknown", kernel=None, y=Y[:, :1]), "needs two tokens for an unknown kernel"),
+    (
+        "networkwise",
+        posed(LAYER.replace(rotary=[1.0]), model="kernel_unknown", kernel=None),
+        "knows rotary embeddings with a known kernel only",
+    ),
     ("networkwise", posed(LAYER.replace(scaling="linear")), "knows no scaling 'linear'"),
     ("networkwise", posed(NARROW), "takes head_dim as infinite"),
     ("marginal", posed(kernel=EACH), "needs one kernel for all networks"),

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from hierattn.inference.latent.waves import Waves
 from hierattn.inference.likelihood import Data
 
 SINGULAR, SHARE = 1e-3, 0.01  # ratio of Sigma's eigenvalues, and share of networks beyond it, from which lines are worth it
@@ -45,8 +46,10 @@ def framed(data: Data) -> Data:
     """The same data with the rows of E turned, network by network, so that each row is known well or badly as a whole.
 
     E V' is as standard normal as E. V has the eigenvectors of L_q' C^{-1} L_q, C an estimate of Sigma: along the last of
-    them the trajectories' steps are small, and need not be so along the others.
+    them the trajectories' steps are small, and need not be so along the others. With `Waves` there are no such rows.
     """
+    if isinstance(data.made, Waves):
+        return data
     L_q = np.moveaxis(np.asarray(data.L_q), -1, 0)
     rows = L_q if data.U is None else np.asarray(data.U).T @ L_q
     _, V = np.linalg.eigh(rows.swapaxes(1, 2) @ np.linalg.solve(estimated(data), rows))
@@ -66,7 +69,14 @@ def lines_of(data: Data, seed: int = 0) -> Lines | None:
     each = data.K.shape[-1] > 1
     kernel = (L_q @ L_q.swapaxes(1, 2))[: None if each else 1]  # frames turn L_q only
     solvable = L_q.shape[2] == t and L_k.shape[2] == keys - 1 and _definite(L_q) and _definite(L_k)
-    if not data.scores.shift_invariant or data.U is not None or keys < 2 or not solvable:
+    if (
+        data.made is not None
+        or data.unknown is not None
+        or not data.scores.shift_invariant
+        or data.U is not None
+        or keys < 2
+        or not solvable
+    ):
         return None
     C, rng = estimated(data), np.random.default_rng(seed)
     values = np.linalg.eigvalsh(C)

@@ -16,7 +16,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from hierattn.inference.likelihood import Data, Terms, attention, covariance_of, inverse, terms, total
+from hierattn.inference.latent.products import total
+from hierattn.inference.likelihood import Data, Terms, attention, covariance_of, inverse, terms
 from hierattn.inference.methods.sweeps.directions import Lines
 from hierattn.inference.methods.sweeps.picking import dot, in_rows, of_head, of_key, of_rows, times
 

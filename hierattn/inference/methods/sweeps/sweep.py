@@ -1,4 +1,4 @@
-"""One sweep over the limit law's posterior: moves of all scores and of both scales that leave it as it is.
+"""One sweep over the posterior of a law with scores: moves of all scores and of both scales that leave it as it is.
 
 Given the parameters the networks are independent. A sweep moves all their scores at once by Hamiltonian Monte Carlo, each
 network with a step size of its own, longer in rows of E that vary more, and where covariances are nearly singular along lines
@@ -8,9 +8,12 @@ of weights (`lines`); then the two parameters, which cost next to nothing:
                   to the other side of where it was, so that it wanders less
     along orbits  p -> p (q'/q)^a while score_scale q -> q', value_scale following tr(Sigma^{-1} S); a = 1 keeps the standard
                   normals E, smaller a lies between that and keeping the scores
+    with keys     at finite head_dim only: score_scale with score_scale B kept, and value_scale with value_scale D kept, where
+    and values    B and D are the random factors of keys and values; outputs do not notice, so that this costs nothing
 
-Every move leaves the posterior as it is. Interwoven, they mix where each alone would be slow (Yu and Meng 2011). The integrator
-turns (E, momentum) exactly under the Gaussian prior and kicks with the likelihood's gradient.
+An unknown kernel moves together with both (`kernels`). Every move leaves the posterior as it is. Interwoven, they mix where
+each alone would be slow (Yu and Meng 2011). The integrator turns (E, momentum) exactly under the Gaussian prior and kicks with
+the likelihood's gradient.
 """
 
 from functools import partial
@@ -20,8 +23,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from hierattn.inference.likelihood import Data, Terms, covariance, log_likelihood, terms, terms_and_gradient
+from hierattn.inference.latent.heads import Heads
+from hierattn.inference.latent.latents import Latents, main, spread, squares, with_main
+from hierattn.inference.likelihood import Data, Terms, covariance, log_likelihood, log_prior, terms, terms_and_gradient
 from hierattn.inference.methods.sweeps.directions import Lines
+from hierattn.inference.methods.sweeps.kernels import move_kernel
 from hierattn.inference.methods.sweeps.lines import move_along_lines
 from hierattn.inference.methods.sweeps.rows import move_parts_of_rows
 
@@ -40,25 +46,31 @@ class State(NamedTuple):
     """Where a chain is: scores as standard normals, log parameters, log step sizes of networks and orbits, sweeps done.
 
     - square: mean squares of the rows of E, which steps are proportional to the roots of
+    - kernel: where an unknown kernel is; None for one that is known
     """
 
-    E: Float[Array, "H r_q r network"]
+    E: Latents  # (H, r_q, r, network), or `Latent`
     log_q: Float[Array, ""]
     log_o: Float[Array, ""]
     log_step: Float[Array, " network"]
     log_orbit_step: Float[Array, " orbit"]
     square: Float[Array, "r_q network"]
     sweep: Any
+    kernel: Any = None  # `Kernel`
 
 
 class Draws(NamedTuple):
-    """What is kept of sweeps, (chain, sweep); Sigma (chain, record, t, t, network) of some, once in SIGMA_EVERY at most."""
+    """What is kept of sweeps, (chain, sweep), and theta (chain, sweep, dim) of an unknown kernel.
+
+    Sigma (chain, record, t, t, network) of some, once in SIGMA_EVERY at most.
+    """
 
     log_q: Any
     log_o: Any
     log_density: Any
     acceptance: Any
     diverged: Any
+    theta: Any
     Sigma: Any
 
 
@@ -76,37 +88,44 @@ class Prior(NamedTuple):
         return jnp.where(inside, self.score_scale.log_prob(q) + self.value_scale.log_prob(o) + log_q + log_o, -jnp.inf)
 
 
-def bounded(kick: Float[Array, "H r_q r network"]) -> Float[Array, "H r_q r network"]:
+def bounded(kick: Latents) -> Latents:
     """A kick of at most LARGEST_KICK typical momenta, so that trajectories pass walls and are not flung off them.
 
     Where Sigma is nearly singular gradients have no end. Any force will do: the energies compared are the true ones.
     """
-    dim = kick[..., 0].size
-    longest = LARGEST_KICK * dim**0.5
-    kick = jnp.where(jnp.isfinite(kick), kick, 0)
-    return kick * jnp.minimum(1, longest / jnp.maximum(jnp.sqrt(jnp.sum(kick**2, axis=(0, 1, 2))), 1e-300))
+    longest = LARGEST_KICK * sum(x[..., 0].size for x in jax.tree.leaves(kick)) ** 0.5
+    kick = jax.tree.map(lambda x: jnp.where(jnp.isfinite(x), x, 0), kick)
+    share = jnp.minimum(1, longest / jnp.maximum(jnp.sqrt(squares(kick)), 1e-300))
+    return jax.tree.map(lambda x: x * share, kick)
 
 
 def move_scores(
-    data: Data, state: State, momentum: Array, uniforms: Float[Array, "2 network"], leaps: Any
+    data: Data, state: State, momentum: Latents, uniforms: Float[Array, "2 network"], leaps: Any
 ) -> tuple[State, Terms, Float[Array, " network"], Bool[Array, " network"]]:
     """One trajectory of every network; also terms, acceptance probabilities, and whether the energy went astray."""
     q, o = jnp.exp(state.log_q), jnp.exp(state.log_o)
     step = jnp.exp(state.log_step) * (0.7 + 0.4 * uniforms[0])
-    step = jnp.minimum(step * jnp.sqrt(state.square), LARGEST_STEP)[:, None]  # of a row of E
-    cosine, sine = jax.lax.optimization_barrier((jnp.cos(step), jnp.sin(step)))  # once, not for every number at every leap
+    rows = jnp.minimum(step * jnp.sqrt(state.square), LARGEST_STEP)[:, None]  # of E
+    step = spread(state.E, rows, jnp.minimum(step, LARGEST_STEP))
+    turns = jax.lax.optimization_barrier(jax.tree.map(lambda x: (jnp.cos(x), jnp.sin(x)), step))  # once, not at every leap
+    cosine, sine = jax.tree.transpose(jax.tree.structure(step), jax.tree.structure((0, 0)), turns)
 
     def leap(i: Any, moving: tuple) -> tuple:
         """A kick (half of one at both ends), and a turn unless this is the end."""
         E, momentum, first, _ = moving
         found, gradient = terms_and_gradient(data, E, q, o)
-        momentum = momentum + jnp.where((i == 0) | (i == leaps), 0.5, 1.0) * bounded(step * gradient)
-        c, s = jnp.where(i == leaps, 1.0, cosine), jnp.where(i == leaps, 0.0, sine)
-        E, momentum = E * c + momentum * s, momentum * c - E * s
+        share, last = jnp.where((i == 0) | (i == leaps), 0.5, 1.0), i == leaps
+        kick = bounded(jax.tree.map(jnp.multiply, step, gradient))
+        momentum = jax.tree.map(lambda v, kick: v + share * kick, momentum, kick)
+        c, s = (jax.tree.map(lambda x, end=end: jnp.where(last, end, x), turn) for turn, end in ((cosine, 1.0), (sine, 0.0)))
+        E, momentum = (
+            jax.tree.map(lambda E, v, c, s: E * c + v * s, E, momentum, c, s),
+            jax.tree.map(lambda E, v, c, s: v * c - E * s, E, momentum, c, s),
+        )
         return E, momentum, jax.tree.map(lambda new, old: jnp.where(i == 0, new, old), found, first), found
 
-    def energy(E: Array, momentum: Array, found: Terms) -> Array:
-        return jnp.sum(E**2 + momentum**2, axis=(0, 1, 2)) / 2 - log_likelihood(data, found, o)
+    def energy(E: Latents, momentum: Latents, found: Terms) -> Array:
+        return squares(momentum) / 2 - log_prior(data, E) - log_likelihood(data, found, o)
 
     nothing = Terms(*2 * (jnp.zeros_like(state.log_step),))
     E, turned, first, last = jax.lax.fori_loop(0, leaps + 1, leap, (state.E, momentum, nothing, nothing))
@@ -115,17 +134,32 @@ def move_scores(
     probability = jnp.exp(-jnp.maximum(error, 0))
     accepted = uniforms[1] < probability
     found = jax.tree.map(lambda new, old: jnp.where(accepted, new, old), last, first)
-    return state._replace(E=jnp.where(accepted, E, state.E)), found, probability, error > DIVERGED
+    E = jax.tree.map(lambda new, old: jnp.where(accepted, new, old), E, state.E)
+    return state._replace(E=E), found, probability, error > DIVERGED
 
 
 def move_centred(data: Data, prior: Prior, state: State, found: Terms, z: Array, log_uniforms: Array) -> State:
     """Parameters given the scores p, one after the other."""
     t, _, networks = data.S.shape
-    squares = jnp.sum(state.E**2) * jnp.exp(2 * state.log_q)
-    trace = jnp.sum(found.trace)
-    log_q = _scale(state.log_q, state.E.size, squares, z[0], log_uniforms[0], lambda x: prior.of_log(x, state.log_o))
+    E, trace = main(state.E), jnp.sum(found.trace)
+    of_scores = jnp.sum(E**2) * jnp.exp(2 * state.log_q)
+    log_q = _scale(state.log_q, E.size, of_scores, z[0], log_uniforms[0], lambda x: prior.of_log(x, state.log_o))
     log_o = _scale(state.log_o, networks * data.n * t, trace, z[1], log_uniforms[1], lambda x: prior.of_log(log_q, x))
-    return state._replace(E=state.E * jnp.exp(state.log_q - log_q), log_q=log_q, log_o=log_o)
+    return state._replace(E=with_main(state.E, E * jnp.exp(state.log_q - log_q)), log_q=log_q, log_o=log_o)
+
+
+def move_with_factors(
+    data: Data, prior: Prior, state: State, found: Terms, z: Array, log_uniforms: Array
+) -> tuple[State, Terms]:
+    """Parameters and the random factors of keys and values against each other: score_scale B and value_scale D are kept."""
+    heads, t, q, o = data.made, data.S.shape[0], state.log_q, state.log_o
+    number, square = heads.gaussians(state.E, "B")
+    log_q = _scale(q, number, square * jnp.exp(2 * q), z[0], log_uniforms[0], lambda x: prior.of_log(x, o))
+    number, square = heads.gaussians(state.E, "D")
+    log_o = _scale(o, number, square * jnp.exp(2 * o), z[1], log_uniforms[1], lambda x: prior.of_log(log_q, x))
+    x = heads.rescaled(heads.rescaled(state.E, "B", q - log_q), "D", o - log_o)
+    found = Terms(found.logdet + 2 * t * (o - log_o), found.trace * jnp.exp(2 * (log_o - o)))
+    return state._replace(E=x, log_q=log_q, log_o=log_o), found
 
 
 def _scale(log_scale: Any, number: Any, squares: Any, normal: Any, log_uniform: Any, log_prior: Any) -> Any:
@@ -156,15 +190,15 @@ def move_along_orbit(
     t, _, networks = data.S.shape
     a = jnp.asarray(ORBITS)[orbit]
     move = jnp.exp(state.log_orbit_step[orbit]) * normal
-    moved = state._replace(E=state.E * jnp.exp((a - 1) * move), log_q=state.log_q + move)
+    moved = state._replace(E=with_main(state.E, main(state.E) * jnp.exp((a - 1) * move)), log_q=state.log_q + move)
     new = terms(data, moved.E, jnp.exp(moved.log_q))
     moved = moved._replace(log_o=state.log_o + jnp.log(jnp.sum(new.trace) / jnp.sum(found.trace)) / 2)
 
     def log_density(state: State, found: Terms) -> Array:
         likelihood = -data.n / 2 * jnp.sum(found.logdet) - networks * data.n * t * state.log_o
-        return likelihood - jnp.sum(state.E**2) / 2 + prior.of_log(state.log_q, state.log_o)
+        return likelihood - jnp.sum(main(state.E) ** 2) / 2 + prior.of_log(state.log_q, state.log_o)
 
-    gain = log_density(moved, new) - log_density(state, found) + (a - 1) * state.E.size * move
+    gain = log_density(moved, new) - log_density(state, found) + (a - 1) * main(state.E).size * move
     gain = jnp.where(jnp.isnan(gain), -jnp.inf, gain)
     after = jax.tree.map(lambda new, old: jnp.where(log_uniform < gain, new, old), (moved, new), (state, found))
     return *after, jnp.exp(jnp.minimum(gain, 0))
@@ -180,19 +214,34 @@ def unless_singular(before: tuple[Array, Terms], after: tuple[Array, Terms]) -> 
     return jax.tree.map(lambda new, old: jnp.where(fine, new, old), after, before)
 
 
+def at_kernel(data: Data, state: State) -> Data:
+    """The data with the kernel known where the chain is."""
+    return data if state.kernel is None else data.unknown.at(data, state.kernel.theta)
+
+
+def move_unknown(data: Data, prior: Prior, state: State, rng_key: Array, gain: Any) -> State:
+    """An unknown kernel and both scales."""
+    weight = jnp.where(gain > 0, 3 / (state.sweep + 10.0), 0)
+    x = jnp.concatenate([state.kernel.theta, jnp.stack([state.log_q, state.log_o])])
+    E, x, kernel = move_kernel(data, prior.of_log, state.E, x, state.kernel, rng_key, gain, weight)
+    return state._replace(E=E, log_q=x[-2], log_o=x[-1], kernel=kernel)
+
+
 def sweep(
     data: Data, lines: Lines | None, prior: Prior, state: State, rng_key: Array, leaps: Any, adapting: Any
 ) -> tuple[State, tuple]:
     """One sweep over scores and parameters. While adapting, step sizes follow the acceptance, and where E goes."""
+    observed, data = data, at_kernel(data, state)
     key_normal, key_uniform = jax.random.split(jax.random.fold_in(rng_key, state.sweep))
-    networks, extra = state.E.shape[-1], 2 + len(ORBITS)
-    z = jax.random.normal(key_normal, (state.E.size + extra,))
-    momentum, z = z[extra:].reshape(state.E.shape), z[:extra]
+    heads = data.made if isinstance(data.made, Heads) else None
+    networks, extra = data.S.shape[-1], 2 + len(ORBITS) + (2 if heads is not None else 0)
+    z = jax.random.normal(key_normal, (data.latent_dim * networks + extra,))
+    momentum, z = data.shaped(z[extra:].reshape(-1, networks)), z[:extra]
     uniforms = jax.random.uniform(key_uniform, (2 * networks + extra,))
     log_uniforms, uniforms = jnp.log(uniforms[:extra]), uniforms[extra:].reshape(2, networks)
     gain = jnp.where(adapting, 2 / (state.sweep + 10.0) ** 0.6, 0)
     state, found, probability, diverged = move_scores(data, state, momentum, uniforms, leaps)
-    square = state.square + jnp.minimum(gain, FOLLOWED) * (jnp.mean(state.E**2, axis=(0, 2)) - state.square)
+    square = state.square + jnp.minimum(gain, FOLLOWED) * (jnp.mean(main(state.E) ** 2, axis=(0, 2)) - state.square)
     step = state.log_step + gain * (probability - TARGET - ASTRAY * diverged)
     state = state._replace(log_step=step, square=jnp.clip(square, 1e-10, 1))
     if lines is not None:
@@ -211,9 +260,16 @@ def sweep(
         return state._replace(log_orbit_step=steps), found
 
     state, found = jax.lax.fori_loop(0, len(ORBITS), follow, (state, found))
+    if heads is not None:
+        state, found = move_with_factors(data, prior, state, found, z[-2:], log_uniforms[-2:])
+    of_kernel, theta = 0.0, jnp.zeros(0)
+    if state.kernel is not None:
+        state = move_unknown(observed, prior, state, jax.random.fold_in(key_uniform, 1), gain)
+        data, theta = at_kernel(observed, state), state.kernel.theta
+        found, of_kernel = terms(data, state.E, jnp.exp(state.log_q)), observed.unknown.log_prior(theta)
     likelihood = jnp.sum(log_likelihood(data, found, jnp.exp(state.log_o)))
-    density = likelihood - jnp.sum(state.E**2) / 2 + prior.of_log(state.log_q, state.log_o)
-    kept = state.log_q, state.log_o, density, probability.mean(), diverged.sum()
+    density = likelihood + jnp.sum(log_prior(data, state.E)) + prior.of_log(state.log_q, state.log_o) + of_kernel
+    kept = state.log_q, state.log_o, density, probability.mean(), diverged.sum(), theta
     return state._replace(sweep=state.sweep + 1), kept
 
 
@@ -227,10 +283,10 @@ def chunk(
         def one_record(state: State, _: None) -> tuple[State, tuple]:
             one_sweep = lambda state, _: sweep(data, lines, prior, state, rng_key, leaps, adapting)  # noqa: E731
             state, kept = jax.lax.scan(one_sweep, state, length=SIGMA_EVERY)
-            Sigma = covariance(data, state.E, jnp.exp(state.log_q))
+            Sigma = covariance(at_kernel(data, state), state.E, jnp.exp(state.log_q))
             return state, (kept, jnp.exp(2 * state.log_o) * Sigma)
 
         state, (kept, Sigma) = jax.lax.scan(one_record, state, length=records)
-        return state, Draws._make([*(x.reshape(-1) for x in kept), Sigma])
+        return state, Draws._make([*(x.reshape(records * SIGMA_EVERY, *x.shape[2:]) for x in kept), Sigma])
 
     return jax.vmap(one_chain)(states, rng_keys)

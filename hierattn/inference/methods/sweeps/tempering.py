@@ -9,6 +9,7 @@ out. It ends before the first draw that is kept.
 from dataclasses import dataclass, replace
 from typing import Any
 
+import jax
 import numpy as np
 from jaxtyping import Float, Int
 
@@ -45,7 +46,7 @@ class Tempering:
         def of(x: Any) -> Any:
             return np.moveaxis(np.moveaxis(np.asarray(x), -1, 1)[which, networks], 1, -1)
 
-        return states._replace(E=of(states.E), log_step=of(states.log_step), square=of(states.square))
+        return states._replace(E=jax.tree.map(of, states.E), log_step=of(states.log_step), square=of(states.square))
 
 
 def log_likelihoods(data: Data, Sigma: Float[np.ndarray, "chain t t network"]) -> Float[np.ndarray, "chain network"]:

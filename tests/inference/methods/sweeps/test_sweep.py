@@ -10,6 +10,7 @@ import numpyro.distributions as dist
 import pytest
 
 from hierattn import Architecture, kernels
+from hierattn.inference.latent.latents import main
 from hierattn.inference.likelihood import ARRAYS, Data, covariance, prepare, terms
 from hierattn.inference.methods import networkwise
 from hierattn.inference.methods.networkwise import Networkwise
@@ -47,12 +48,26 @@ def squares(data, E, log_q, log_o, y):
 
 @pytest.fixture(scope="module")
 def joint():
+    with jax.enable_x64(True):
+        return drawn_joint(LAYER)
+
+
+@pytest.fixture(scope="module")
+def joint_of_heads():
+    """At finite head_dim, one set of keys and values for both heads."""
+    with jax.enable_x64(True):
+        return drawn_joint(LAYER.replace(head_dim=4, key_value_heads=1))
+
+
+def drawn_joint(layer):
     """Draws from the joint law of parameters, scores and data: the data, states, and terms of the likelihood."""
     with jax.enable_x64(True):
-        data, keys = prepare(EMPTY, N, LAYER, K), jax.random.split(jax.random.key(0), 4)
+        data, keys = prepare(EMPTY, N, layer, K), jax.random.split(jax.random.key(0), 4)
         log_q = jnp.log(PRIOR.score_scale.sample(keys[0], (REPLICATES,)))
         log_o = jnp.log(PRIOR.value_scale.sample(keys[1], (REPLICATES,)) / PRIOR.unit)
         E = jax.random.normal(keys[2], (REPLICATES, *data.latent_shape))
+        if data.made is not None:
+            E = jax.jit(jax.vmap(data.drawn))(jax.random.split(keys[2], REPLICATES))
         y = jax.random.normal(keys[3], (REPLICATES, M, S, N))
         data = replace(data, S=jnp.zeros((REPLICATES, *data.S.shape)))
         data = replace(data, S=of_all(squares, data, E, log_q, log_o, y))
@@ -88,9 +103,9 @@ def in_law(joint, move, *more):
     """
     data, state, found = joint
     rng, keys = np.random.default_rng(1), jax.random.split(jax.random.key(1), REPLICATES)
-    normals, uniforms = rng.normal(size=(REPLICATES, MOVES, state.E[0].size)), rng.random((REPLICATES, MOVES, 2 * M))
+    normals, uniforms = rng.normal(size=(REPLICATES, MOVES, data.latent_dim * M)), rng.random((REPLICATES, MOVES, 2 * M))
     after = compiled(move)(data, PRIOR, state, found, keys, normals, uniforms, more)
-    assert not np.allclose(after[0].log_q, state.log_q) or not np.allclose(after[0].E, state.E)
+    assert not np.allclose(after[0].log_q, state.log_q) or not np.allclose(main(after[0].E), main(state.E))
     jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-6), after[1], of_all(all_terms, data, after[0]))
     return mean_agrees(functions(data, *after) - functions(data, state, found), 0.0)
 
@@ -99,14 +114,16 @@ def functions(data, state, found):
     """Of each replicate (first axis): moments of the parameters, also with the data's, and with the scores."""
     q, o, size = np.asarray(state.log_q), np.asarray(state.log_o), np.log(np.asarray(data.S).sum(axis=(1, 2, 3)))
     trace = np.asarray(found.trace).sum(axis=1) * np.exp(-2 * o)
-    E, logdet = np.sum(np.asarray(state.E) ** 2, axis=(1, 2, 3, 4)), np.asarray(found.logdet).sum(axis=1)
+    parts = [np.sum(np.asarray(x) ** 2, axis=(1, 2, 3, 4)) for x in jax.tree.leaves(state.E)]  # E, and more where there is
+    E, logdet = parts[0], np.asarray(found.logdet).sum(axis=1)
     inside = np.asarray(PRIOR.score_scale.support(np.exp(q)), float)
-    return np.stack([q, q**2, o, o**2, q * o, q * size, o * size, trace, E, q * E, logdet, inside], axis=1)
+    more = [f for x in parts[1:] for f in (x, q * x, o * x, size * x)]
+    return np.stack([q, q**2, o, o**2, q * o, q * size, o * size, trace, E, q * E, logdet, inside, *more], axis=1)
 
 
 def scores(module):
     def move(data, prior, state, found, key, normals, uniforms):
-        return module.move_scores(data, state, normals.reshape(state.E.shape), uniforms.reshape(2, M), 4)[:2]
+        return module.move_scores(data, state, data.shaped(normals.reshape(-1, M)), uniforms.reshape(2, M), 4)[:2]
 
     return move
 
@@ -122,6 +139,14 @@ def orbit(module):
     def move(data, prior, state, found, key, normals, uniforms, which):
         random = normals[0], jnp.log(uniforms[0])
         return module.move_along_orbit(data, module.Prior(*prior), state, found, which, *random)[:2]
+
+    return move
+
+
+def with_factors(module):
+    def move(data, prior, state, found, key, normals, uniforms):
+        random = normals[:2], jnp.log(uniforms[:2])
+        return module.move_with_factors(data, module.Prior(*prior), state, found, *random)
 
     return move
 
@@ -148,8 +173,25 @@ def test_sweeps_leave_the_joint_law_as_it_is(joint):
     assert in_law(joint, sweep)
 
 
+@pytest.mark.parametrize("move", [scores(sweeps), with_factors(sweeps), sweep], ids=["scores", "with factors", "sweep"])
+def test_moves_at_finite_head_dim_leave_the_joint_law_as_it_is(joint_of_heads, move):
+    assert in_law(joint_of_heads, move)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("square * jnp.exp(2 * o), z[1]", "square, z[1]"),
+        pytest.param("_scale(q, number, square", "_scale(q, 0.9 * number, square", marks=pytest.mark.slow),
+        pytest.param("_scale(o, number, square", "_scale(o, 0.9 * number, square", marks=pytest.mark.slow),
+    ],
+)
+def test_a_wrong_move_of_factors_is_seen(joint_of_heads, right, wrong):
+    assert not in_law(joint_of_heads, with_factors(mutant(sweeps, right, wrong)))
+
+
 MUTANTS = [  # one of each move every time, the others by `make verify`
-    (orbit, " + (a - 1) * state.E.size * move\n", "\n"),
+    (orbit, " + (a - 1) * main(state.E).size * move\n", "\n"),
     (centred, "gain + log_prior(new) - log_prior(log_scale)", "gain"),
     (scores, "(i == 0) | (i == leaps), 0.5, 1.0)", "(i == 0), 0.5, 1.0)"),
 ]

@@ -1,0 +1,1 @@
+"""How scores and values of networks are made of latent standard normals, law by law."""
