@@ -18,7 +18,7 @@ from hierattn.base.threads import in_threads
 from hierattn.inference.checkpoints import in_chunks
 from hierattn.inference.integration.integrated import Integrated, of_limit_law
 from hierattn.inference.integration.latents import integrated_likelihood
-from hierattn.inference.latent.latents import main
+from hierattn.inference.latent.latents import main, with_main
 from hierattn.inference.latent.unknown import Unknown
 from hierattn.inference.latent.waves import MOST_TOKENS
 from hierattn.inference.likelihood import Data, covariance, deviances, terms
