@@ -43,6 +43,7 @@ def budget_of(given: "Budget | float | str | None", argument: str = "budget") ->
 
 def in_words(seconds: float) -> str:
     """A time with about two digits."""
-    if seconds < 100:
-        return f"{seconds:.2g} s"
-    return f"{seconds / 60:.2g} min" if seconds < 5940 else f"{seconds / 3600:.3g} h"
+    for size, unit in ((1.0, "s"), (60.0, "min")):
+        if seconds < 99.5 * size:
+            return f"{seconds / size:.2g} {unit}"
+    return f"{seconds / 3600:.3g} h"

@@ -65,7 +65,7 @@ def test_what_is_no_time_is_refused(given):
 
 
 def test_times_in_words_and_numbers_with_two_digits():
-    assert [in_words(x) for x in (7.04, 90, 300, 5000, 9000)] == ["7 s", "90 s", "5 min", "83 min", "2.5 h"]
+    assert [in_words(x) for x in (7.04, 90, 99.9, 300, 5000, 9000)] == ["7 s", "90 s", "1.7 min", "5 min", "83 min", "2.5 h"]
     assert [rounded(x) for x in (0.3, 7.9, 11, 19.9, 23, 111, 999, 1e4)] == [0, 7, 10, 15, 20, 100, 800, 10_000]
 
 

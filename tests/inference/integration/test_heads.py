@@ -135,17 +135,22 @@ def test_unasked_only_where_nobody_but_the_user_says_how_many_there_are_and_it_c
 
 
 @pytest.mark.parametrize(
-    ("asked", "good", "tried"), [("auto", 0, True), (None, 0, False), (None, 10_000, True), ((), 10_000, False)]
+    ("asked", "good", "seconds", "tried"),
+    [
+        ("auto", 0, 1e4, True),
+        (None, 0, 1e4, False),
+        (None, 10_000, 1e4, True),
+        ((), 10_000, 1e4, False),
+        ("auto", 0, 100, False),
+    ],
 )
-def test_when_they_are_tried(monkeypatch, asked, good, tried):
-    """Without being asked where chains do not converge; always if "auto" is."""
+def test_when_they_are_tried(monkeypatch, asked, good, seconds, tried):
+    """Without being asked where chains do not converge; always if "auto" is, but not when 130 of 100 seconds are over."""
     monkeypatch.setattr(heads, "try_heads", some)
-    monkeypatch.setattr(
-        predictions, "new_networks", lambda problem, parameters, *_: [np.zeros((1, 1, 40, 3, 1))] * len(parameters)
-    )
-    observations = drawn.observe(Architecture(heads=2), K, NETWORKS, 4)
-    options = {"method": Ticking(good=good, most_draws=400), "chains": 2, "log_likelihood": False, "try_heads": asked}
-    assert ("heads_tried" in fit(observations, **options).attrs) == tried
+    monkeypatch.setattr(predictions, "new_networks", lambda problem, given, *_: [np.zeros((1, 1, 40, 3, 1))] * len(given))
+    observations, method = drawn.observe(Architecture(heads=2), K, NETWORKS, 4), Ticking(tick=1.0, good=good, most_draws=400)
+    options = {"chains": 2, "log_likelihood": False, "try_heads": asked, "budget": method.clock.budget(seconds)}
+    assert ("heads_tried" in fit(observations, method=method, **options).attrs) == tried
 
 
 @pytest.mark.parametrize(
