@@ -1,1 +1,1 @@
-"""One sweep of a chain, move by move: trajectories of all scores, lines of attention weights, both scales."""
+"""One sweep of a chain, move by move: trajectories, parts of rows, lines of weights, both scales; and where chains begin."""
