@@ -32,6 +32,9 @@ from hierattn.inference.verdict import convergence
 from hierattn.numerics.random_numbers import normals
 
 TURN = 1.5  # angle of a trajectory of the typical network: a quarter turn forgets where it began
+SHORT_TURN = (
+    0.6  # at finite head_dim: most latents are hardly seen, scales are slower than they, and move after each trajectory
+)
 FEWEST, MOST, MOST_BESIDE_LINES = 4, 32, 12  # steps of a trajectory
 WARM_UP, CHECK_EVERY = 8, 2  # chunks: of adaptation, and between questions whether draws are enough
 MOST_DRAWS = 20_000  # sweeps of a chain at most
@@ -118,14 +121,24 @@ class Networkwise(Method):
         keys = jax.vmap(partial(jax.random.fold_in, jax.random.key(run.seed)))(jnp.arange(run.chains))
         data = framed(data)
         lines, states = lines_of(data), starts(data, prior, run.seed, keys)
+<<<<<<< HEAD
         most, tempering = MOST if lines is None else MOST_BESIDE_LINES, Tempering(self.warm_up)
+=======
+        turn = TURN if data.made is None else SHORT_TURN
+        most = MOST if lines is None else MOST_BESIDE_LINES
+>>>>>>> routes
         sigma_chunks = -(-run.chains * RECORDS * data.S.size // self.sigma_room)  # one in so many keeps its records
 
         def step(carry: tuple[State, Any], k: int) -> tuple[tuple[State, Any], dict[str, np.ndarray]]:
             states, leaps = carry
             adapting = k < self.warm_up
+<<<<<<< HEAD
             states, draws = run_chains(tempering.data(data, k), lines, prior, states, keys, leaps, adapting, compiled=k > 0)
             leaps = np.asarray(leaps_for(states, most)) if adapting else leaps
+=======
+            states, draws = run_chains(data, lines, prior, states, keys, leaps, adapting, compiled=k > 0)
+            leaps = np.asarray(leaps_for(states, turn, most)) if adapting else leaps
+>>>>>>> routes
             run.advance(RECORDS * SIGMA_EVERY)
             if adapting:
                 return (tempering.exchanged(data, states, draws.Sigma[:, -1], k, run.seed), leaps), {}
@@ -225,10 +238,10 @@ def _admitted(prior: Any, log_scale: Array, unit: Any, rng_key: Array) -> Array:
     return jnp.where(prior.support(jnp.exp(log_scale) * unit), log_scale, drawn)
 
 
-def leaps_for(states: State, most: int) -> int:
-    """Steps of a trajectory that turn the typical network by TURN, if that is not too many."""
+def leaps_for(states: State, turn: float, most: int) -> int:
+    """Steps of a trajectory that turn the typical network by so much, if that is not too many."""
     step = float(np.exp(np.median(np.asarray(states.log_step))))
-    return int(np.clip(round(TURN / step), FEWEST, most))
+    return int(np.clip(round(turn / step), FEWEST, most))
 
 
 def run_chains(
