@@ -32,9 +32,7 @@ from hierattn.inference.verdict import convergence
 from hierattn.numerics.random_numbers import normals
 
 TURN = 1.5  # angle of a trajectory of the typical network: a quarter turn forgets where it began
-SHORT_TURN = (
-    0.6  # at finite head_dim: most latents are hardly seen, scales are slower than they, and move after each trajectory
-)
+SHORT_TURN = 0.6  # at finite head_dim: most latents are hardly seen, scales are slower, and move after each trajectory
 FEWEST, MOST, MOST_BESIDE_LINES = 4, 32, 12  # steps of a trajectory
 WARM_UP, CHECK_EVERY = 8, 2  # chunks: of adaptation, and between questions whether draws are enough
 MOST_DRAWS = 20_000  # sweeps of a chain at most
@@ -80,9 +78,8 @@ class Networkwise(Method):
         return why_not
 
     def prefers(self, problem: Problem) -> str | None:
-        """Wherever it can be used."""
-        kernel = "with its kernel" if problem.name in KERNEL_UNKNOWN else "with a known kernel"
-        return f"the law {kernel}: scores are sampled network by network"
+        """Wherever the kernel is known: of unknown ones it has not been shown to need less time than NUTS."""
+        return None if problem.name in KERNEL_UNKNOWN else "the law with a known kernel: scores are sampled network by network"
 
     @property
     def most_steps(self) -> int:
@@ -121,24 +118,15 @@ class Networkwise(Method):
         keys = jax.vmap(partial(jax.random.fold_in, jax.random.key(run.seed)))(jnp.arange(run.chains))
         data = framed(data)
         lines, states = lines_of(data), starts(data, prior, run.seed, keys)
-<<<<<<< HEAD
-        most, tempering = MOST if lines is None else MOST_BESIDE_LINES, Tempering(self.warm_up)
-=======
-        turn = TURN if data.made is None else SHORT_TURN
-        most = MOST if lines is None else MOST_BESIDE_LINES
->>>>>>> routes
+        turn, most = TURN if data.made is None else SHORT_TURN, MOST if lines is None else MOST_BESIDE_LINES
+        tempering = Tempering(1 if lines is None else self.warm_up)  # where covariances are nearly singular
         sigma_chunks = -(-run.chains * RECORDS * data.S.size // self.sigma_room)  # one in so many keeps its records
 
         def step(carry: tuple[State, Any], k: int) -> tuple[tuple[State, Any], dict[str, np.ndarray]]:
             states, leaps = carry
             adapting = k < self.warm_up
-<<<<<<< HEAD
             states, draws = run_chains(tempering.data(data, k), lines, prior, states, keys, leaps, adapting, compiled=k > 0)
-            leaps = np.asarray(leaps_for(states, most)) if adapting else leaps
-=======
-            states, draws = run_chains(data, lines, prior, states, keys, leaps, adapting, compiled=k > 0)
             leaps = np.asarray(leaps_for(states, turn, most)) if adapting else leaps
->>>>>>> routes
             run.advance(RECORDS * SIGMA_EVERY)
             if adapting:
                 return (tempering.exchanged(data, states, draws.Sigma[:, -1], k, run.seed), leaps), {}
