@@ -35,9 +35,11 @@ def same_networks(ours, theirs):
     return same_joint_law(ours.y, y, np.random.default_rng(0)) and same_second_moments(*few)
 
 
-@pytest.mark.parametrize("name", variants(VARIANTS, ["plain", "rotary", "grouped", "unequal"]))  # the others: tests/fields.py
+@pytest.mark.parametrize("name", variants(VARIANTS, ["plain", "rotary", "grouped", "unequal"]))
 def test_given_inputs_against_explicit_weights(name):
-    """20,000 networks of width 7 a side, four coordinates: the mutant differs in the one thing that the case is about."""
+    """Of the slow ones tests/fields.py has causal, identity and linear every time, by second and fourth moments; no other.
+
+    20,000 networks of width 7 a side, four coordinates: the mutant differs in the one thing that the case is about."""
     (changes, wrong), rng = VARIANTS[name], np.random.default_rng(2)
     layer = PLAIN.replace(**changes)
     ours = network.simulate(KEY, layer, X, 20_000, 4)

@@ -30,9 +30,11 @@ BIAS = np.random.default_rng(1).normal(size=(2, S, S))
 SIGMOID = Architecture(heads=2, score_function="sigmoid")  # of whose keys nothing is centred
 DESIGNS = {
     "head_dim": (SIGMOID.replace(head_dim=6, mask="causal", bias=BIAS), positive(S)),
-    "head_dim fewer than tokens, one group": (SIGMOID.replace(head_dim=3, key_value_heads=1), positive(S)),
     "head_dim, rotary": (Architecture(heads=2, head_dim=6, rotary=np.array([1.0, 0.3, 0.1])), positive(S)),
-    "head_dim, a kernel a network": (SIGMOID.replace(head_dim=6, scaling="linear"), positive(S, networks=(M,))),
+    "head_dim fewer than tokens, one group, a kernel a network": (
+        SIGMOID.replace(head_dim=3, key_value_heads=1, scaling="linear"),
+        positive(S, networks=(M,)),
+    ),
 }
 EQUAL = kernels.rbf([0.0, 1.0, 1.0, 2.0], 1.0)
 BASIS = np.array([[1, 0, 0], [0, 0.5**0.5, 0], [0, 0.5**0.5, 0], [0, 0, 1]])  # of outputs whose tokens 1 and 2 are equal

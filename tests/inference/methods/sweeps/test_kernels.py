@@ -14,6 +14,7 @@ from hierattn.inference.likelihood import ARRAYS, Data, covariance, prepare
 from hierattn.inference.methods.sweeps import kernels, sweep
 from tests.inference.mutants import mutant
 from tests.statistics import mean_agrees
+from tests.variants import variants
 
 pytestmark = pytest.mark.usefixtures("float64")
 M, S, H, N = 3, 3, 2, 4
@@ -115,6 +116,7 @@ MUTANTS = [
 ]
 
 
+@pytest.mark.parametrize("joint", variants(LAYERS, ["one kernel"]), indirect=True)
 @pytest.mark.parametrize(("right", "wrong"), MUTANTS)
 def test_a_wrong_move_is_seen(joint, right, wrong):
     assert not in_law(mutant(kernels, right, wrong), joint)
