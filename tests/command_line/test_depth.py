@@ -4,21 +4,26 @@ import json
 
 import h5netcdf
 import numpy as np
+import pytest
 
 SMALL = ("--width", 8, "--heads", 2, "--layers", 2, "--tokens", 3, "--networks", 20, "--mlp", 12)
 
 
-def test_a_line_a_layer(run):
-    code, out, err = run("depth", *SMALL)
+POST = ("--norm", "layer", "--placement", "post")
+
+
+@pytest.mark.parametrize(("options", "last"), [(POST, []), pytest.param((), ["final"], marks=pytest.mark.slow)])
+def test_a_line_a_layer(run, options, last):
+    code, out, err = run("depth", *SMALL, *options)
     lines = out.splitlines()
     assert (code, err) == (0, "")
     assert lines[0] == "Stack(width=8, blocks=2, tokens=3), 20 networks"
-    assert [line.split()[0] for line in lines[1:]] == ["layer", "embedding", "1", "2", "final"]
+    assert [line.split()[0] for line in lines[1:]] == ["layer", "embedding", "1", "2", *last]
 
 
 def test_a_file_with_named_dims_and_json(run, tmp_path):
     path = tmp_path / "depth.nc"
-    code, out, _ = run("depth", *SMALL, "--norm", "layer", "--placement", "post", "--out", path, "--json")
+    code, out, _ = run("depth", *SMALL, *POST, "--out", path, "--json")
     told = json.loads(out)
     assert code == 0
     assert len(told["cosine"]) == len(told["cosine_error"]) == 3
@@ -34,7 +39,9 @@ def test_a_file_with_named_dims_and_json(run, tmp_path):
 def test_a_config(run, tmp_path):
     path = tmp_path / "config.json"
     path.write_text(json.dumps({"model_type": "gpt2", "n_embd": 8, "n_layer": 1, "n_head": 2}))
-    assert "blocks=1, tokens=4" in run("depth", "--config", path, "--token-ids", "5,9,5,3", "--networks", 4)[1]
+    out = run("depth", "--config", path, "--token-ids", "5,9,5,3", "--networks", 4)[1]
+    assert "blocks=1, tokens=4" in out
+    assert out.splitlines()[-1].split()[0] == "final"
     code, out, err = run("depth", "--config", path)
     assert (code, out) == (2, "")
     assert "token_ids: expected token ids beside a config" in err

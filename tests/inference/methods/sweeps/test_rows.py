@@ -8,6 +8,7 @@ from hierattn.inference.methods.sweeps import rows
 from tests.inference.methods.sweeps import joint_law
 from tests.inference.mutants import mutant
 from tests.statistics import mean_agrees
+from tests.variants import variants
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -42,6 +43,7 @@ MUTANTS = [
 ]
 
 
+@pytest.mark.parametrize("joint", variants(joint_law.LAYERS, ["one head"]), indirect=True)
 @pytest.mark.parametrize(("right", "wrong"), [MUTANTS[0], *(pytest.param(*m, marks=pytest.mark.slow) for m in MUTANTS[1:])])
 def test_a_wrong_part_is_seen(joint, right, wrong):
     assert not in_law(mutant(rows, right, wrong), joint)
