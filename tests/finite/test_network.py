@@ -39,7 +39,8 @@ def same_networks(ours, theirs):
 def test_given_inputs_against_explicit_weights(name):
     """Of the slow ones tests/fields.py has causal, identity and linear every time, by second and fourth moments; no other.
 
-    20,000 networks of width 7 a side, four coordinates: the mutant differs in the one thing that the case is about."""
+    20,000 networks of width 7 a side, four coordinates: the mutant differs in the one thing that the case is about.
+    """
     (changes, wrong), rng = VARIANTS[name], np.random.default_rng(2)
     layer = PLAIN.replace(**changes)
     ours = network.simulate(KEY, layer, X, 20_000, 4)

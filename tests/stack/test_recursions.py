@@ -24,7 +24,8 @@ def test_two_numbers_are_those_of_whole_matrices(monkeypatch):
     """Attention sees the embedding, with a norm or without one: each integral is done once."""
 
     def of_tokens(law, seed):
-        key = np.asarray(law.L_k @ law.L_k.T).tobytes(), seed
+        numbers = law.L_k @ law.L_k.T, law.layer.score_scale, law.layer.value_scale
+        key = (*(np.asarray(x).tobytes() for x in numbers), seed)
         if key not in done:
             done[key] = mean_of_tokens(law, seed)
         return done[key]
@@ -61,7 +62,7 @@ def test_many_heads_tend_to_it():
 
 @pytest.mark.parametrize(("m", "tau", "rho"), [(4, 1.0, 0.3), (16, 2.0, 0.5), (64, 5.0, 0.7), (3, 0.5, 0.0)])
 def test_overlap_against_drawn_rows(m, tau, rho):
-    shared, *own = np.random.default_rng(0).normal(size=(3, 20_000, m))
+    shared, *own = np.random.default_rng(0).normal(size=(3, 50_000, m))
     w = [np.exp(tau * (np.sqrt(rho) * shared + np.sqrt(1 - rho) * e)) for e in own]
     a, b = (x / x.sum(axis=1, keepdims=True) for x in w)
     drawn, (value, error) = (a * b).sum(axis=1), overlap(m, tau, rho)
