@@ -103,12 +103,12 @@ SELDOM |= {  # two blocks of two branches, with each norm; pre with RMS is STACK
 }
 
 
-def test_the_chain_is_the_law_of_explicit_networks(explicit):
+def test_equal_blocks_are_those_of_explicit_stacks(explicit):
     assert p_value(chain_gram(STACK), explicit[:NETWORKS]) > LEVEL
 
 
 @pytest.mark.parametrize("name", variants(VARIANTS | SELDOM, VARIANTS))
-def test_other_placements_norms_and_inputs(name):
+def test_the_chain_is_the_law_of_explicit_stacks(name):
     stack = (VARIANTS | SELDOM)[name]
     assert p_value(chain_gram(stack), explicit_gram(stack)) > LEVEL
 
