@@ -18,11 +18,13 @@ from hierattn.base.threads import in_threads
 from hierattn.inference.checkpoints import in_chunks
 from hierattn.inference.integration.integrated import Integrated, of_limit_law
 from hierattn.inference.integration.latents import integrated_likelihood
+from hierattn.inference.latent.heads import Heads
 from hierattn.inference.latent.latents import main, with_main
 from hierattn.inference.latent.unknown import Unknown
 from hierattn.inference.latent.waves import MOST_TOKENS
 from hierattn.inference.likelihood import Data, covariance, deviances, terms
 from hierattn.inference.methods.protocol import Method, Run, of_law
+from hierattn.inference.methods.sweeps import joint
 from hierattn.inference.methods.sweeps.directions import Lines, framed, lines_of
 from hierattn.inference.methods.sweeps.kernels import first
 from hierattn.inference.methods.sweeps.sweep import ORBITS, RECORDS, SIGMA_EVERY, Draws, Prior, State, chunk
@@ -32,8 +34,8 @@ from hierattn.inference.verdict import convergence
 from hierattn.numerics.random_numbers import normals
 
 TURN = 1.5  # angle of a trajectory of the typical network: a quarter turn forgets where it began
-SHORT_TURN = 0.6  # at finite head_dim: most latents are hardly seen, scales are slower, and move after each trajectory
-FEWEST, MOST, MOST_BESIDE_LINES = 4, 32, 12  # steps of a trajectory
+JOINT_TURN = 2.0  # of one of all networks and both scales, at finite head_dim: scales are as slow as latents hardly seen
+FEWEST, MOST, MOST_BESIDE_LINES, MOST_TOGETHER = 4, 32, 12, 64  # steps of a trajectory
 WARM_UP, CHECK_EVERY = 8, 2  # chunks: of adaptation, and between questions whether draws are enough
 MOST_DRAWS = 20_000  # sweeps of a chain at most
 USUAL_DRAWS, LIKELIHOODS = 1_000, 2_000  # sweeps of a chain that usually suffice, and that cost as much as the likelihoods
@@ -118,7 +120,7 @@ class Networkwise(Method):
         keys = jax.vmap(partial(jax.random.fold_in, jax.random.key(run.seed)))(jnp.arange(run.chains))
         data = framed(data)
         lines, states = lines_of(data), starts(data, prior, run.seed, keys)
-        turn, most = TURN if data.made is None else SHORT_TURN, MOST if lines is None else MOST_BESIDE_LINES
+        most = MOST if lines is None else MOST_BESIDE_LINES
         tempering = Tempering(1 if lines is None else self.warm_up)  # where covariances are nearly singular
         sigma_chunks = -(-run.chains * RECORDS * data.S.size // self.sigma_room)  # one in so many keeps its records
 
@@ -126,7 +128,7 @@ class Networkwise(Method):
             states, leaps = carry
             adapting = k < self.warm_up
             states, draws = run_chains(tempering.data(data, k), lines, prior, states, keys, leaps, adapting, compiled=k > 0)
-            leaps = np.asarray(leaps_for(states, turn, most)) if adapting else leaps
+            leaps = np.asarray(leaps_for(states, most)) if adapting else leaps
             run.advance(RECORDS * SIGMA_EVERY)
             if adapting:
                 return (tempering.exchanged(data, states, draws.Sigma[:, -1], k, run.seed), leaps), {}
@@ -188,7 +190,8 @@ def start(data: Data, rng_key: Array, log_q: Any) -> State:
     steps, orbit_steps = jnp.full(networks, -2.0, dtype), jnp.full(len(ORBITS), -3.0, dtype)
     square = jnp.ones((rows, networks), dtype)
     kernel = None if data.unknown is None else first(NEAR * normals(jax.random.fold_in(rng_key, 1), (data.unknown.dim,)))
-    return State(E, jnp.asarray(log_q, dtype), log_o, steps, orbit_steps, square, jnp.zeros((), int), kernel)
+    together = joint.first(data) if isinstance(data.made, Heads) else None
+    return State(E, jnp.asarray(log_q, dtype), log_o, steps, orbit_steps, square, jnp.zeros((), int), kernel, together)
 
 
 def starts(data: Data, prior: Prior, seed: int, rng_keys: Array) -> State:
@@ -226,10 +229,12 @@ def _admitted(prior: Any, log_scale: Array, unit: Any, rng_key: Array) -> Array:
     return jnp.where(prior.support(jnp.exp(log_scale) * unit), log_scale, drawn)
 
 
-def leaps_for(states: State, turn: float, most: int) -> int:
+def leaps_for(states: State, most: int) -> int:
     """Steps of a trajectory that turn the typical network by so much, if that is not too many."""
-    step = float(np.exp(np.median(np.asarray(states.log_step))))
-    return int(np.clip(round(turn / step), FEWEST, most))
+    log_step, turn = np.median(np.asarray(states.log_step)), TURN
+    if states.joint is not None:
+        log_step, turn, most = log_step + np.median(np.asarray(states.joint.log_factor)), JOINT_TURN, MOST_TOGETHER
+    return int(np.clip(round(turn / float(np.exp(log_step))), FEWEST, most))
 
 
 def run_chains(

@@ -11,7 +11,8 @@ of weights (`lines`); then the two parameters, which cost next to nothing:
     with keys     at finite head_dim only: score_scale with score_scale B kept, and value_scale with value_scale D kept, where
     and values    B and D are the random factors of keys and values; outputs do not notice, so that this costs nothing
 
-An unknown kernel moves together with both (`kernels`). Every move leaves the posterior as it is. Interwoven, they mix where
+At finite head_dim a trajectory of all networks together with both scales (`joint`) does most of the way: scales given latents
+that are hardly seen would creep. An unknown kernel moves together with both (`kernels`). Every move leaves the posterior as it is. Interwoven, they mix where
 each alone would be slow (Yu and Meng 2011). The integrator turns (E, momentum) exactly under the Gaussian prior and kicks with
 the likelihood's gradient.
 """
@@ -24,17 +25,19 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from hierattn.inference.latent.heads import Heads
-from hierattn.inference.latent.latents import Latents, main, spread, squares, with_main
+from hierattn.inference.latent.latents import Latents, main, squares, with_main
 from hierattn.inference.likelihood import Data, Terms, covariance, log_likelihood, log_prior, terms, terms_and_gradient
 from hierattn.inference.methods.sweeps.directions import Lines
+from hierattn.inference.methods.sweeps.joint import adapted, move_jointly
 from hierattn.inference.methods.sweeps.kernels import move_kernel
 from hierattn.inference.methods.sweeps.lines import move_along_lines
 from hierattn.inference.methods.sweeps.rows import move_parts_of_rows
+from hierattn.inference.methods.sweeps.trajectories import kicked, turned, turns_of
 
 ORBITS = (1.0, 0.6, 0.3)  # powers a
 TARGET, TARGET_ORBIT = 0.9, 0.35  # acceptance rates that step sizes are tuned to; at 0.8 five times more trajectories diverge
 REFLECTED = 0.95  # of the way to the other side that a scale goes
-LARGEST_STEP, LARGEST_KICK = 1.2, 2.0
+OWN_LEAPS = 6  # of the networks' own trajectories while steps are adapted, where there is one of everything; then 1
 DIVERGED, ASTRAY = 1000.0, 20.0  # error of the energy, and by how much more than others such a rejection shortens steps
 FOLLOWED = 0.05  # weight of the latest sweep, at most, in the mean squares of E
 LINES_A_TOKEN, PARTS_A_TOKEN = 4, 12  # moves along lines, and of parts of rows, in a sweep, for each token
@@ -47,6 +50,7 @@ class State(NamedTuple):
 
     - square: mean squares of the rows of E, which steps are proportional to the roots of
     - kernel: where an unknown kernel is; None for one that is known
+    - joint: what trajectories of everything are tuned by; None where there are none
     """
 
     E: Latents  # (H, r_q, r, network), or `Latent`
@@ -57,6 +61,7 @@ class State(NamedTuple):
     square: Float[Array, "r_q network"]
     sweep: Any
     kernel: Any = None  # `Kernel`
+    joint: Any = None  # `Joint`
 
 
 class Draws(NamedTuple):
@@ -88,48 +93,28 @@ class Prior(NamedTuple):
         return jnp.where(inside, self.score_scale.log_prob(q) + self.value_scale.log_prob(o) + log_q + log_o, -jnp.inf)
 
 
-def bounded(kick: Latents) -> Latents:
-    """A kick of at most LARGEST_KICK typical momenta, so that trajectories pass walls and are not flung off them.
-
-    Where Sigma is nearly singular gradients have no end. Any force will do: the energies compared are the true ones.
-    """
-    longest = LARGEST_KICK * sum(x[..., 0].size for x in jax.tree.leaves(kick)) ** 0.5
-    kick = jax.tree.map(lambda x: jnp.where(jnp.isfinite(x), x, 0), kick)
-    share = jnp.minimum(1, longest / jnp.maximum(jnp.sqrt(squares(kick)), 1e-300))
-    return jax.tree.map(lambda x: x * share, kick)
-
-
 def move_scores(
     data: Data, state: State, momentum: Latents, uniforms: Float[Array, "2 network"], leaps: Any
 ) -> tuple[State, Terms, Float[Array, " network"], Bool[Array, " network"]]:
     """One trajectory of every network; also terms, acceptance probabilities, and whether the energy went astray."""
     q, o = jnp.exp(state.log_q), jnp.exp(state.log_o)
     step = jnp.exp(state.log_step) * (0.7 + 0.4 * uniforms[0])
-    rows = jnp.minimum(step * jnp.sqrt(state.square), LARGEST_STEP)[:, None]  # of E
-    step = spread(state.E, rows, jnp.minimum(step, LARGEST_STEP))
-    turns = jax.lax.optimization_barrier(jax.tree.map(lambda x: (jnp.cos(x), jnp.sin(x)), step))  # once, not at every leap
-    cosine, sine = jax.tree.transpose(jax.tree.structure(step), jax.tree.structure((0, 0)), turns)
+    turns = turns_of(state.E, step, state.square)
 
     def leap(i: Any, moving: tuple) -> tuple:
         """A kick (half of one at both ends), and a turn unless this is the end."""
         E, momentum, first, _ = moving
         found, gradient = terms_and_gradient(data, E, q, o)
         share, last = jnp.where((i == 0) | (i == leaps), 0.5, 1.0), i == leaps
-        kick = bounded(jax.tree.map(jnp.multiply, step, gradient))
-        momentum = jax.tree.map(lambda v, kick: v + share * kick, momentum, kick)
-        c, s = (jax.tree.map(lambda x, end=end: jnp.where(last, end, x), turn) for turn, end in ((cosine, 1.0), (sine, 0.0)))
-        E, momentum = (
-            jax.tree.map(lambda E, v, c, s: E * c + v * s, E, momentum, c, s),
-            jax.tree.map(lambda E, v, c, s: v * c - E * s, E, momentum, c, s),
-        )
+        E, momentum = turned(turns, E, kicked(turns, momentum, gradient, share), last)
         return E, momentum, jax.tree.map(lambda new, old: jnp.where(i == 0, new, old), found, first), found
 
     def energy(E: Latents, momentum: Latents, found: Terms) -> Array:
         return squares(momentum) / 2 - log_prior(data, E) - log_likelihood(data, found, o)
 
     nothing = Terms(*2 * (jnp.zeros_like(state.log_step),))
-    E, turned, first, last = jax.lax.fori_loop(0, leaps + 1, leap, (state.E, momentum, nothing, nothing))
-    error = energy(E, turned, last) - energy(state.E, momentum, first)
+    E, after, first, last = jax.lax.fori_loop(0, leaps + 1, leap, (state.E, momentum, nothing, nothing))
+    error = energy(E, after, last) - energy(state.E, momentum, first)
     error = jnp.where(jnp.isnan(error), jnp.inf, error)
     probability = jnp.exp(-jnp.maximum(error, 0))
     accepted = uniforms[1] < probability
@@ -227,6 +212,17 @@ def move_unknown(data: Data, prior: Prior, state: State, rng_key: Array, gain: A
     return state._replace(E=E, log_q=x[-2], log_o=x[-1], kernel=kernel)
 
 
+def _all_together(
+    data: Data, prior: Prior, state: State, rng_key: Array, leaps: Any, gain: Any
+) -> tuple[State, Terms, Array, Array]:
+    """A trajectory of all latents and both scales; also terms, its acceptance probability, and did its energy go astray?"""
+    x, steps = jnp.stack([state.log_q, state.log_o]), (jnp.exp(state.log_step), state.square)
+    E, x, found, error, g = move_jointly(data, prior.of_log, state.E, x, *steps, state.joint, rng_key, leaps)
+    probability, weight = jnp.exp(-jnp.maximum(error, 0)), jnp.where(gain > 0, jnp.minimum(0.2, 3 / (state.sweep + 10.0)), 0)
+    joint = adapted(state.joint, probability, g, gain, weight)
+    return state._replace(E=E, log_q=x[0], log_o=x[1], joint=joint), found, probability, error > DIVERGED
+
+
 def sweep(
     data: Data, lines: Lines | None, prior: Prior, state: State, rng_key: Array, leaps: Any, adapting: Any
 ) -> tuple[State, tuple]:
@@ -240,7 +236,8 @@ def sweep(
     uniforms = jax.random.uniform(key_uniform, (2 * networks + extra,))
     log_uniforms, uniforms = jnp.log(uniforms[:extra]), uniforms[extra:].reshape(2, networks)
     gain = jnp.where(adapting, 2 / (state.sweep + 10.0) ** 0.6, 0)
-    state, found, probability, diverged = move_scores(data, state, momentum, uniforms, leaps)
+    own_leaps = leaps if state.joint is None else jnp.where(adapting, jnp.minimum(leaps, OWN_LEAPS), 1)
+    state, found, probability, diverged = move_scores(data, state, momentum, uniforms, own_leaps)
     square = state.square + jnp.minimum(gain, FOLLOWED) * (jnp.mean(main(state.E) ** 2, axis=(0, 2)) - state.square)
     step = state.log_step + gain * (probability - TARGET - ASTRAY * diverged)
     state = state._replace(log_step=step, square=jnp.clip(square, 1e-10, 1))
@@ -251,6 +248,9 @@ def sweep(
             moved = move(data, lines, state.E, *scales, key, a_token * data.S.shape[0])
             E, found = unless_singular((state.E, found), moved)
             state = state._replace(E=E)
+    if state.joint is not None:
+        state, found, probability, astray = _all_together(data, prior, state, jax.random.fold_in(key_uniform, 2), leaps, gain)
+        diverged = diverged.sum() + astray
     state = move_centred(data, prior, state, found, z[:2], log_uniforms[:2])
 
     def follow(i: Any, state_and_terms: tuple) -> tuple:

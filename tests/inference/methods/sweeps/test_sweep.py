@@ -16,6 +16,7 @@ from hierattn.inference.methods import networkwise
 from hierattn.inference.methods.networkwise import Networkwise
 from hierattn.inference.methods.protocol import Run
 from hierattn.inference.methods.sweeps import sweep as sweeps
+from hierattn.inference.methods.sweeps import trajectories
 from tests.inference.drawn import outputs
 from tests.inference.mutants import mutant
 from tests.statistics import mean_agrees
@@ -215,7 +216,7 @@ def test_kicks_are_bounded_and_nothing_else():
     """Along the kick, network by network; where a gradient is no number there is none."""
     kick = np.random.default_rng(0).normal(size=(2, 3, 2, 4)) * np.array([0.1, 1.0, 1e6, 1.0])
     kick[0, 0, 0, 3] = np.nan
-    found, longest = np.asarray(sweeps.bounded(jnp.asarray(kick))), sweeps.LARGEST_KICK * np.sqrt(12)
+    found, longest = np.asarray(trajectories.bounded(jnp.asarray(kick))), trajectories.LARGEST_KICK * np.sqrt(12)
     np.testing.assert_array_equal(found[..., :2], kick[..., :2])
     assert np.linalg.norm(found[..., 2]) == pytest.approx(longest)
     np.testing.assert_allclose(found[..., 2] / longest, kick[..., 2] / np.linalg.norm(kick[..., 2]))
@@ -246,7 +247,8 @@ def test_trajectories_pass_walls_of_singular_covariances(monkeypatch):
     monkeypatch.setattr(networkwise, "framed", lambda data: data)  # in the way are walls without frames and lines alone
     monkeypatch.setattr(networkwise, "lines_of", lambda data: None)
     assert diverged() < 1e-3
-    unbounded = mutant(sweeps, "LARGEST_KICK = 1.2, 2.0", "LARGEST_KICK = 1.2, 1e9")
-    monkeypatch.setattr(unbounded, "ASTRAY", 0.0)
+    unbounded = mutant(sweeps, "DIVERGED, ASTRAY = 1000.0, 20.0", "DIVERGED, ASTRAY = 1000.0, 0.0")
+    kicks = mutant(trajectories, "LARGEST_KICK = 1.2, 2.0", "LARGEST_KICK = 1.2, 1e9")
+    monkeypatch.setattr(unbounded, "kicked", kicks.kicked)
     monkeypatch.setattr(networkwise, "chunk", unbounded.chunk)
     assert diverged() > 1e-3

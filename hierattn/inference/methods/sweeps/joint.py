@@ -1,0 +1,107 @@
+"""One trajectory of the latents of all networks together with both scales, by Hamiltonian Monte Carlo.
+
+Where most latents are hardly seen, as at finite head_dim, scales given the latents are known much better than without them, and
+moves of one given the other creep. Here every network keeps a step size of its own, all times a common factor, score_scale and
+value_scale have momenta too, and there is one acceptance for everything. Scales are kicked by the gradient of the log density
+at fixed latents; scores are score_scale times what is linear in E, so that in log score_scale it is <E, d/dE>.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from hierattn.inference.latent.latents import Latents, main, squares
+from hierattn.inference.likelihood import Data, Terms, log_likelihood, log_prior, terms_and_gradient
+from hierattn.inference.methods.sweeps.trajectories import kicked, turned, turns_of
+
+TARGET = 0.75  # acceptance rate
+LONGEST = 5.0  # kick of the scales, in typical momenta
+
+
+class Joint(NamedTuple):
+    """What steps are tuned by: log of the factor common to all, and the mean of g g', g the gradient in the log scales.
+
+    That mean is what scales are known by, given the latents: E[g g'] = -E[second derivatives].
+    """
+
+    log_factor: Float[Array, ""]
+    known: Float[Array, "2 2"]
+
+
+def first(data: Data) -> Joint:
+    """Before anything was seen: as if score_scale were known as well as value_scale, which is more than it can be."""
+    t, _, networks = data.S.shape
+    return Joint(jnp.log(0.5) + 0.0 * data.n, 2 * networks * t * data.n * jnp.eye(2))
+
+
+def gradient_of_scales(
+    data: Data, log_prior_of_scales: Callable, E: Latents, x: Float[Array, "2"], found: Terms, gradient: Latents
+) -> Float[Array, "2"]:
+    """In (log score_scale, log value_scale) at fixed latents; `found`, `gradient`: of the latents there."""
+    t, _, networks = data.S.shape
+    in_q = jnp.sum(main(E) * main(gradient))
+    in_o = jnp.sum(found.trace) * jnp.exp(-2 * x[1]) - networks * data.n * t
+    g = jnp.stack([in_q, in_o]) + jax.grad(lambda x: log_prior_of_scales(x[0], x[1]))(x)
+    return jnp.where(jnp.isfinite(g), g, 0)
+
+
+def move_jointly(
+    data: Data,
+    log_prior_of_scales: Callable,
+    E: Latents,
+    x: Float[Array, "2"],
+    step: Float[Array, " network"],
+    square: Float[Array, "r_q network"],
+    joint: Joint,
+    rng_key: Array,
+    leaps: Any,
+) -> tuple[Latents, Float[Array, "2"], Terms, Float[Array, ""], Float[Array, "2"]]:
+    """Latents, (log score_scale, log value_scale), terms, the error of the energy, and the gradient of the scales at the start.
+
+    - step, square: step sizes of the networks, and mean squares of rows of E, as for trajectories of their own
+    """
+    key_momentum, key_push, key_step, key_accept = jax.random.split(rng_key, 4)
+    momentum = data.shaped(jax.random.normal(key_momentum, (data.latent_dim, data.S.shape[-1])))
+    push = jax.random.normal(key_push, (2,))
+    factor = jnp.exp(joint.log_factor) * jax.random.uniform(key_step, minval=0.7, maxval=1.1)
+    turns, C = turns_of(E, factor * step, square), factor * _inverse_root(joint.known)
+
+    def leap(i: Any, moving: tuple) -> tuple:
+        """A kick (half of one at both ends), and a step unless this is the end."""
+        E, x, momentum, push, start, _ = moving
+        found, gradient = terms_and_gradient(data, E, jnp.exp(x[0]), jnp.exp(x[1]))
+        g = gradient_of_scales(data, log_prior_of_scales, E, x, found, gradient)
+        share, last = jnp.where((i == 0) | (i == leaps), 0.5, 1.0), i == leaps
+        kick = C.T @ g
+        push = push + share * kick * jnp.minimum(1, LONGEST / jnp.maximum(jnp.linalg.norm(kick), 1e-300))
+        E, momentum = turned(turns, E, kicked(turns, momentum, gradient, share), last)
+        x = x + jnp.where(last, 0.0, 1.0) * (C @ push)
+        return E, x, momentum, push, jax.tree.map(lambda new, old: jnp.where(i == 0, new, old), (found, g), start), found
+
+    def energy(E: Latents, x: Array, momentum: Latents, push: Array, found: Terms) -> Array:
+        of_latents = squares(momentum) / 2 - log_prior(data, E) - log_likelihood(data, found, jnp.exp(x[1]))
+        return jnp.sum(of_latents) + jnp.sum(push**2) / 2 - log_prior_of_scales(x[0], x[1])
+
+    nothing = Terms(*2 * (jnp.zeros_like(step),))
+    begin = E, x, momentum, push, (nothing, jnp.zeros_like(x)), nothing
+    E_end, x_end, momentum_end, push_end, (before, g), after = jax.lax.fori_loop(0, leaps + 1, leap, begin)
+    error = energy(E_end, x_end, momentum_end, push_end, after) - energy(E, x, momentum, push, before)
+    error = jnp.where(jnp.isnan(error), jnp.inf, error)
+    accepted = jax.random.uniform(key_accept) < jnp.exp(-error)
+    E, x, found = jax.tree.map(lambda new, old: jnp.where(accepted, new, old), (E_end, x_end, after), (E, x, before))
+    return E, x, found, error, g
+
+
+def adapted(joint: Joint, probability: Any, g: Float[Array, "2"], gain: Any, weight: Any) -> Joint:
+    """After a trajectory accepted with this probability, with gradient g of the scales where it began."""
+    known = joint.known + weight * (g[:, None] * g - joint.known)
+    return Joint(joint.log_factor + gain * (probability - TARGET), known)
+
+
+def _inverse_root(known: Float[Array, "2 2"]) -> Float[Array, "2 2"]:
+    """C with C C' the inverse."""
+    L = jnp.linalg.cholesky(known + 1e-6 * jnp.diag(jnp.diagonal(known)))
+    return jax.scipy.linalg.solve_triangular(L, jnp.eye(2), lower=True).T

@@ -1,0 +1,109 @@
+"""Trajectories of everything together are exact, and kick scales by the gradient of the log density."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from hierattn.inference.likelihood import log_likelihood, log_prior, terms, terms_and_gradient
+from hierattn.inference.methods.sweeps import joint
+from hierattn.inference.methods.sweeps import sweep as sweeps
+from tests.inference.methods.sweeps import test_sweep as law
+from tests.inference.mutants import mutant
+
+pytestmark = pytest.mark.usefixtures("float64")
+LAYERS = {
+    "finite head_dim": law.LAYER.replace(head_dim=4, key_value_heads=1),
+    "limit law, causal, a bias": law.LAYER.replace(mask="causal", bias=np.random.default_rng(0).normal(size=(2, 3, 3))),
+}
+TUNED = joint.Joint(np.log(0.8), np.array([[20.0, 5.0], [5.0, 40.0]]))
+
+
+@pytest.fixture(scope="module", params=LAYERS)
+def drawn(request):
+    """Data, states and terms of replicates from their joint law, trajectories of everything tuned alike."""
+    data, state, found = law.drawn_joint(LAYERS[request.param])
+    with jax.enable_x64(True):
+        tuned = jax.tree.map(lambda x: jnp.stack([jnp.asarray(x)] * len(state.log_q)), TUNED)
+    return data, state._replace(joint=tuned), found
+
+
+def together(module):
+    def move(data, prior, state, found, key, normals, uniforms):
+        x, key = jnp.stack([state.log_q, state.log_o]), jax.random.fold_in(key, state.sweep)
+        steps, of_log = (jnp.exp(state.log_step), state.square), sweeps.Prior(*prior).of_log
+        E, x, found, _, _ = module.move_jointly(data, of_log, state.E, x, *steps, state.joint, key, 4)
+        return state._replace(E=E, log_q=x[0], log_o=x[1], sweep=state.sweep + 1), found
+
+    return move
+
+
+def test_trajectories_of_everything_leave_the_joint_law_as_it_is(drawn):
+    assert law.in_law(drawn, together(joint))
+
+
+def test_sweeps_with_them_leave_the_joint_law_as_it_is(drawn):
+    assert law.in_law(drawn, law.sweep)
+
+
+MUTANTS = [
+    ("jnp.sum(push**2) / 2 - log_prior_of_scales(x[0], x[1])", "jnp.sum(push**2) / 2"),
+    ("jax.random.uniform(key_accept) < jnp.exp(-error)", "jnp.isfinite(error)"),
+    ("jnp.where(last, 0.0, 1.0) * (C @ push)", "C @ push"),
+    ("jnp.where((i == 0) | (i == leaps), 0.5, 1.0)", "jnp.where((i == 0), 0.5, 1.0)"),
+    ("+ jnp.sum(push**2) / 2", "+ jnp.sum(push**2)"),
+]
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"), [*MUTANTS[:2], *(pytest.param(*each, marks=pytest.mark.slow) for each in MUTANTS[2:])]
+)
+def test_a_wrong_trajectory_is_seen(drawn, right, wrong):
+    assert not law.in_law(drawn, together(mutant(joint, right, wrong)))
+
+
+def agrees(module, drawn):
+    """Is the gradient of the scales that of the log density, by differences, for the first replicates?"""
+    data, state, _ = drawn
+    prior = sweeps.Prior(law.PRIOR.value_scale, law.PRIOR.value_scale, 1.7)  # of unbounded support
+
+    def of_one(data, E, log_q, log_o):
+        def log_density(x):
+            o, found = jnp.exp(x[1]), terms(data, E, jnp.exp(x[0]))
+            return jnp.sum(log_likelihood(data, found, o) + log_prior(data, E)) + prior.of_log(x[0], x[1])
+
+        x, h = jnp.stack([log_q, log_o]), 1e-5
+        found, gradient = terms_and_gradient(data, E, jnp.exp(log_q), jnp.exp(log_o))
+        differences = [(log_density(x + h * e) - log_density(x - h * e)) / (2 * h) for e in jnp.eye(2)]
+        return module.gradient_of_scales(data, prior.of_log, E, x, found, gradient), jnp.stack(differences)
+
+    found, expected = law.of_all(of_one, data, state.E, state.log_q, state.log_o)
+    return np.allclose(found[:50], expected[:50], rtol=1e-5, atol=1e-5)
+
+
+def test_scales_are_kicked_by_the_gradient(drawn):
+    assert agrees(joint, drawn)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("jnp.sum(main(E) * main(gradient))", "2 * jnp.sum(main(E) * main(gradient))"),
+        ("* jnp.exp(-2 * x[1]) - networks", "* jnp.exp(-x[1]) - networks"),
+        ("+ jax.grad(lambda x: log_prior_of_scales(x[0], x[1]))(x)", ""),
+    ],
+)
+def test_a_wrong_gradient_is_seen(drawn, right, wrong):
+    assert not agrees(mutant(joint, right, wrong), drawn)
+
+
+def test_steps_of_the_scales_follow_how_well_they_are_known():
+    """Gradients of a Gaussian: their mean square is the precision; C C' is the covariance."""
+    precision = np.array([[30.0, 12.0], [12.0, 9.0]])
+    gradients = np.random.default_rng(0).multivariate_normal(np.zeros(2), precision, 1000)
+    tuned = joint.Joint(jnp.zeros(()), 1e4 * jnp.eye(2))
+    for i, g in enumerate(jnp.asarray(gradients)):
+        tuned = joint.adapted(tuned, joint.TARGET + 0.1 / (i + 1), g, 1.0, 3 / (i + 3))
+    C = np.asarray(joint._inverse_root(tuned.known))
+    np.testing.assert_allclose(C @ C.T, np.linalg.inv(precision), rtol=0.2)
+    assert tuned.log_factor > 0
