@@ -33,8 +33,7 @@ from hierattn.inference.problem import KERNEL_UNKNOWN, Posterior, Problem
 from hierattn.inference.verdict import convergence
 from hierattn.numerics.random_numbers import normals
 
-TURN = 1.5  # angle of a trajectory of the typical network: a quarter turn forgets where it began
-JOINT_TURN = 2.0  # of one of all networks and both scales, at finite head_dim: scales are as slow as latents hardly seen
+TURN = 1.5  # angle of a trajectory of the typical network: a quarter turn forgets where it began, of everything together too
 FEWEST, MOST, MOST_BESIDE_LINES, MOST_TOGETHER = 4, 32, 12, 64  # steps of a trajectory
 WARM_UP, CHECK_EVERY = 8, 2  # chunks: of adaptation, and between questions whether draws are enough
 MOST_DRAWS = 20_000  # sweeps of a chain at most
@@ -231,10 +230,10 @@ def _admitted(prior: Any, log_scale: Array, unit: Any, rng_key: Array) -> Array:
 
 def leaps_for(states: State, most: int) -> int:
     """Steps of a trajectory that turn the typical network by so much, if that is not too many."""
-    log_step, turn = np.median(np.asarray(states.log_step)), TURN
+    log_step = np.median(np.asarray(states.log_step))
     if states.joint is not None:
-        log_step, turn, most = log_step + np.median(np.asarray(states.joint.log_factor)), JOINT_TURN, MOST_TOGETHER
-    return int(np.clip(round(turn / float(np.exp(log_step))), FEWEST, most))
+        log_step, most = log_step + np.median(np.asarray(states.joint.log_factor)), MOST_TOGETHER
+    return int(np.clip(round(TURN / float(np.exp(log_step))), FEWEST, most))
 
 
 def run_chains(

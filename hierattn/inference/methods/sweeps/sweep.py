@@ -11,10 +11,10 @@ of weights (`lines`); then the two parameters, which cost next to nothing:
     with keys     at finite head_dim only: score_scale with score_scale B kept, and value_scale with value_scale D kept, where
     and values    B and D are the random factors of keys and values; outputs do not notice, so that this costs nothing
 
-At finite head_dim a trajectory of all networks together with both scales (`joint`) does most of the way: scales given latents
-that are hardly seen would creep. An unknown kernel moves together with both (`kernels`). Every move leaves the posterior as it is. Interwoven, they mix where
-each alone would be slow (Yu and Meng 2011). The integrator turns (E, momentum) exactly under the Gaussian prior and kicks with
-the likelihood's gradient.
+At finite head_dim a trajectory of all networks together with both scales (`joint`) does most: given latents that are hardly
+seen, scales creep. An unknown kernel moves together with both (`kernels`). Every move leaves the posterior as it is. They are
+interwoven and mix where each alone would be slow (Yu and Meng 2011). The integrator turns (E, momentum) exactly under the
+Gaussian prior and kicks with the likelihood's gradient.
 """
 
 from functools import partial
@@ -37,7 +37,7 @@ from hierattn.inference.methods.sweeps.trajectories import kicked, turned, turns
 ORBITS = (1.0, 0.6, 0.3)  # powers a
 TARGET, TARGET_ORBIT = 0.9, 0.35  # acceptance rates that step sizes are tuned to; at 0.8 five times more trajectories diverge
 REFLECTED = 0.95  # of the way to the other side that a scale goes
-OWN_LEAPS = 6  # of the networks' own trajectories while steps are adapted, where there is one of everything; then 1
+OWN_LEAPS, SHORTER = 4, 3  # beside trajectories of everything, and so many times shorter are those, while steps are adapted
 DIVERGED, ASTRAY = 1000.0, 20.0  # error of the energy, and by how much more than others such a rejection shortens steps
 FOLLOWED = 0.05  # weight of the latest sweep, at most, in the mean squares of E
 LINES_A_TOKEN, PARTS_A_TOKEN = 4, 12  # moves along lines, and of parts of rows, in a sweep, for each token
@@ -236,8 +236,8 @@ def sweep(
     uniforms = jax.random.uniform(key_uniform, (2 * networks + extra,))
     log_uniforms, uniforms = jnp.log(uniforms[:extra]), uniforms[extra:].reshape(2, networks)
     gain = jnp.where(adapting, 2 / (state.sweep + 10.0) ** 0.6, 0)
-    own_leaps = leaps if state.joint is None else jnp.where(adapting, jnp.minimum(leaps, OWN_LEAPS), 1)
-    state, found, probability, diverged = move_scores(data, state, momentum, uniforms, own_leaps)
+    own = leaps if state.joint is None else jnp.where(adapting, OWN_LEAPS, 1)
+    state, found, probability, diverged = move_scores(data, state, momentum, uniforms, own)
     square = state.square + jnp.minimum(gain, FOLLOWED) * (jnp.mean(main(state.E) ** 2, axis=(0, 2)) - state.square)
     step = state.log_step + gain * (probability - TARGET - ASTRAY * diverged)
     state = state._replace(log_step=step, square=jnp.clip(square, 1e-10, 1))
@@ -249,7 +249,8 @@ def sweep(
             E, found = unless_singular((state.E, found), moved)
             state = state._replace(E=E)
     if state.joint is not None:
-        state, found, probability, astray = _all_together(data, prior, state, jax.random.fold_in(key_uniform, 2), leaps, gain)
+        leaps, key = jnp.where(adapting, -(-leaps // SHORTER), leaps), jax.random.fold_in(key_uniform, 2)
+        state, found, probability, astray = _all_together(data, prior, state, key, leaps, gain)
         diverged = diverged.sum() + astray
     state = move_centred(data, prior, state, found, z[:2], log_uniforms[:2])
 
