@@ -25,7 +25,7 @@ from hierattn.inference.latent.waves import MOST_TOKENS
 from hierattn.inference.likelihood import Data, covariance, deviances, terms
 from hierattn.inference.methods.protocol import Method, Run, of_law
 from hierattn.inference.methods.sweeps import joint
-from hierattn.inference.methods.sweeps.directions import Lines, framed, lines_of
+from hierattn.inference.methods.sweeps.directions import Lines, framed, lines_of, nearly_singular
 from hierattn.inference.methods.sweeps.kernels import first
 from hierattn.inference.methods.sweeps.sweep import ORBITS, RECORDS, SIGMA_EVERY, Draws, Prior, State, chunk
 from hierattn.inference.methods.sweeps.tempering import Tempering
@@ -34,6 +34,7 @@ from hierattn.inference.verdict import convergence
 from hierattn.numerics.random_numbers import normals
 
 TURN = 1.5  # angle of a trajectory of the typical network: a quarter turn forgets where it began, of everything together too
+SHORT_TURN = 0.6  # at finite head_dim, where networks move on their own: most latents are hardly seen, scales are slower
 FEWEST, MOST, MOST_BESIDE_LINES, MOST_TOGETHER = 4, 32, 12, 64  # steps of a trajectory
 WARM_UP, CHECK_EVERY = 8, 2  # chunks: of adaptation, and between questions whether draws are enough
 MOST_DRAWS = 20_000  # sweeps of a chain at most
@@ -119,7 +120,9 @@ class Networkwise(Method):
         keys = jax.vmap(partial(jax.random.fold_in, jax.random.key(run.seed)))(jnp.arange(run.chains))
         data = framed(data)
         lines, states = lines_of(data), starts(data, prior, run.seed, keys)
-        most = MOST if lines is None else MOST_BESIDE_LINES
+        if isinstance(data.made, Heads) and not nearly_singular(data):
+            states = states._replace(joint=jax.tree.map(lambda x: jnp.stack([x] * run.chains), joint.first(data)))
+        turn, most = TURN if data.made is None else SHORT_TURN, MOST if lines is None else MOST_BESIDE_LINES
         tempering = Tempering(1 if lines is None else self.warm_up)  # where covariances are nearly singular
         sigma_chunks = -(-run.chains * RECORDS * data.S.size // self.sigma_room)  # one in so many keeps its records
 
@@ -127,7 +130,7 @@ class Networkwise(Method):
             states, leaps = carry
             adapting = k < self.warm_up
             states, draws = run_chains(tempering.data(data, k), lines, prior, states, keys, leaps, adapting, compiled=k > 0)
-            leaps = np.asarray(leaps_for(states, most)) if adapting else leaps
+            leaps = np.asarray(leaps_for(states, turn, most)) if adapting else leaps
             run.advance(RECORDS * SIGMA_EVERY)
             if adapting:
                 return (tempering.exchanged(data, states, draws.Sigma[:, -1], k, run.seed), leaps), {}
@@ -189,8 +192,7 @@ def start(data: Data, rng_key: Array, log_q: Any) -> State:
     steps, orbit_steps = jnp.full(networks, -2.0, dtype), jnp.full(len(ORBITS), -3.0, dtype)
     square = jnp.ones((rows, networks), dtype)
     kernel = None if data.unknown is None else first(NEAR * normals(jax.random.fold_in(rng_key, 1), (data.unknown.dim,)))
-    together = joint.first(data) if isinstance(data.made, Heads) else None
-    return State(E, jnp.asarray(log_q, dtype), log_o, steps, orbit_steps, square, jnp.zeros((), int), kernel, together)
+    return State(E, jnp.asarray(log_q, dtype), log_o, steps, orbit_steps, square, jnp.zeros((), int), kernel)
 
 
 def starts(data: Data, prior: Prior, seed: int, rng_keys: Array) -> State:
@@ -228,12 +230,12 @@ def _admitted(prior: Any, log_scale: Array, unit: Any, rng_key: Array) -> Array:
     return jnp.where(prior.support(jnp.exp(log_scale) * unit), log_scale, drawn)
 
 
-def leaps_for(states: State, most: int) -> int:
+def leaps_for(states: State, turn: float, most: int) -> int:
     """Steps of a trajectory that turn the typical network by so much, if that is not too many."""
     log_step = np.median(np.asarray(states.log_step))
     if states.joint is not None:
-        log_step, most = log_step + np.median(np.asarray(states.joint.log_factor)), MOST_TOGETHER
-    return int(np.clip(round(TURN / float(np.exp(log_step))), FEWEST, most))
+        log_step, turn, most = log_step + np.median(np.asarray(states.joint.log_factor)), TURN, MOST_TOGETHER
+    return int(np.clip(round(turn / float(np.exp(log_step))), FEWEST, most))
 
 
 def run_chains(

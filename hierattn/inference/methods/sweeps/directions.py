@@ -42,6 +42,12 @@ def estimated(data: Data) -> Float[np.ndarray, "network t t"]:
     return C + ROUNDING * np.einsum("mii->m", C)[:, None, None] / t * np.eye(t)
 
 
+def nearly_singular(data: Data) -> bool:
+    """Is Sigma, in enough networks to matter?"""
+    values = np.linalg.eigvalsh(estimated(data))
+    return bool(np.mean(values[:, 0] < SINGULAR * values[:, -1]) >= SHARE)
+
+
 def framed(data: Data) -> Data:
     """The same data with the rows of E turned, network by network, so that each row is known well or badly as a whole.
 
@@ -78,11 +84,9 @@ def lines_of(data: Data, seed: int = 0) -> Lines | None:
         or not solvable
     ):
         return None
-    C, rng = estimated(data), np.random.default_rng(seed)
-    values = np.linalg.eigvalsh(C)
-    if np.mean(values[:, 0] < SINGULAR * values[:, -1]) < SHARE:
+    if not nearly_singular(data):
         return None
-    precision = np.linalg.inv(C)
+    precision, rng = np.linalg.inv(estimated(data)), np.random.default_rng(seed)
     number = int(np.clip(ROOM // (ROWS * networks), 2, MOST))
     rows = np.stack([rng.permutation(t)[:ROWS] for _ in range(number)])
     w = np.zeros((*rows.shape, networks))
