@@ -49,6 +49,7 @@ def test_sweeps_with_them_leave_the_joint_law_as_it_is(drawn):
 MUTANTS = [
     ("jnp.sum(push**2) / 2 - log_prior_of_scales(x[0], x[1])", "jnp.sum(push**2) / 2"),
     ("jax.random.uniform(key_accept) < jnp.exp(-error)", "jnp.isfinite(error)"),
+    ("squares(momentum) / 2 - log_prior", "squares(momentum) - log_prior"),
 ]
 
 
