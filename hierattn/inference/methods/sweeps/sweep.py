@@ -223,6 +223,11 @@ def _all_together(
     return state._replace(E=E, log_q=x[0], log_o=x[1], joint=joint), found, probability, error > DIVERGED
 
 
+def steps_after(log_step: Array, probability: Array, diverged: Array, gain: Any) -> Float[Array, " network"]:
+    """Steps for acceptance TARGET; where energies went astray e times shorter at most, for early on that says little."""
+    return log_step + gain * (probability - TARGET) - jnp.minimum(gain, FOLLOWED) * ASTRAY * diverged
+
+
 def sweep(
     data: Data, lines: Lines | None, prior: Prior, state: State, rng_key: Array, leaps: Any, adapting: Any
 ) -> tuple[State, tuple]:
@@ -239,7 +244,7 @@ def sweep(
     own = leaps if state.joint is None else jnp.where(adapting, OWN_LEAPS, 1)
     state, found, probability, diverged = move_scores(data, state, momentum, uniforms, own)
     square = state.square + jnp.minimum(gain, FOLLOWED) * (jnp.mean(main(state.E) ** 2, axis=(0, 2)) - state.square)
-    step = state.log_step + gain * (probability - TARGET - ASTRAY * diverged)
+    step = steps_after(state.log_step, probability, diverged, gain)
     state = state._replace(log_step=step, square=jnp.clip(square, 1e-10, 1))
     if lines is not None:
         scales, keys = (jnp.exp(state.log_q), jnp.exp(state.log_o)), jax.random.split(jax.random.fold_in(key_uniform, 0))

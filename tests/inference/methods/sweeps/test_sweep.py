@@ -231,6 +231,17 @@ def test_networks_whose_covariance_becomes_singular_stay_where_they_were():
     np.testing.assert_array_equal(terms_after, [[1, 2, 8], [4, 5, 9]])
 
 
+def test_steps_that_went_astray_at_first_are_long_again_soon():
+    """Five bad sweeps cost a factor e^7, most of it regained in the warm-up; without a bound they would cost e^47."""
+    step = 0.0
+    for k in range(400):
+        astray = float(k < 5)
+        probability = 0.0 if astray else 1.0 if step < -1 else 0.6
+        step = float(sweeps.steps_after(step, probability, astray, 2 / (k + 10.0) ** 0.6))
+        assert step > -8
+    assert step > -4
+
+
 def test_trajectories_pass_walls_of_singular_covariances(monkeypatch):
     """One head and two tokens: Sigma is singular where both look alike.
 
