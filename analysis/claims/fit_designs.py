@@ -1,5 +1,5 @@
-"""`hierattn fit` ends CONVERGED within five minutes, the whole command, on hard designs (networks, tokens, heads, coordinates):
-sharp attention of one head, finite head dimensions, one kernel per network, masks and rotary embeddings; five seeds each."""
+"""Hard designs (networks, tokens, heads, coordinates): `hierattn fit` ends CONVERGED within five minutes, the whole command, with
+sharp attention of one head, finite head dimensions, one kernel per network, masks, rotary embeddings; five seeds each."""
 
 import json
 import subprocess

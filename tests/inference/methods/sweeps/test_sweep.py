@@ -237,7 +237,8 @@ def test_steps_that_went_astray_at_first_are_long_again_soon():
     for k in range(400):
         astray = float(k < 5)
         probability = 0.0 if astray else 1.0 if step < -1 else 0.6
-        step = float(sweeps.steps_after(step, probability, astray, 2 / (k + 10.0) ** 0.6))
+        now = (jnp.array([x]) for x in (step, probability, astray))
+        step = float(sweeps.steps_after(*now, 2 / (k + 10.0) ** 0.6)[0])
         assert step > -8
     assert step > -4
 
