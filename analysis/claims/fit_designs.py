@@ -1,5 +1,5 @@
-"""Hard designs (networks, tokens, heads, coordinates): `hierattn fit` ends CONVERGED within five minutes, the whole command, with
-sharp attention of one head, finite head dimensions, one kernel per network, masks, rotary embeddings; five seeds each."""
+"""Hard designs (networks, tokens, heads, coordinates): `hierattn fit` ends CONVERGED within five minutes, the whole command, for
+sharp attention of one head, finite head dimensions, a kernel per network, masks, rotary embeddings; five seeds each."""
 
 import json
 import subprocess
@@ -15,7 +15,8 @@ import numpy as np
 from hierattn import Architecture, Law, kernels, rotary_frequencies
 from hierattn.layer import record
 
-SEED, SEEDS, LIMIT = 0, 5, 300.0
+SEED = 0
+SEEDS, LIMIT = 5, 300.0
 HIERATTN = Path(sys.executable).parent / "hierattn"
 
 
