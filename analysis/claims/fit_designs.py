@@ -1,4 +1,4 @@
-"""Hard designs (networks, tokens, heads, coordinates): `hierattn fit` ends CONVERGED within five minutes, the whole command, for
+"""Hard designs (networks, tokens, heads, coordinates): `hierattn fit` ends CONVERGED within five minutes, the whole command:
 sharp attention of one head, finite head dimensions, a kernel per network, masks, rotary embeddings; five seeds each."""
 
 import json
