@@ -3,6 +3,7 @@
 Of long lists of variants some run every time, and the others, marked slow, by `make verify`.
 """
 
+import atexit
 import gc
 import os
 import sys
@@ -49,9 +50,11 @@ jaxtyping.install_import_hook("hierattn", f"{shapes.__name__}.check_arrays")
 
 
 def pytest_collection_finish():
-    """What is imported stays: rubbish is not looked for there, and less often."""
+    """What is imported stays: rubbish is not looked for there, and less often. Nor does a worker tidy up at its very end."""
     gc.freeze()
     gc.enable()
+    if worker:
+        atexit.register(os._exit, 0)  # all was reported by then; to free every compiled program by itself takes seconds
 
 
 @pytest.fixture

@@ -151,7 +151,11 @@ def test_damaged_files_are_refused_in_one_line(tmp_path, name):
 
 @pytest.mark.parametrize(
     ("model", "kills"),
-    [pytest.param("limit_law", (2, 2), id="networkwise"), pytest.param("student_t", (2,), id="nuts", marks=pytest.mark.slow)],
+    [
+        pytest.param("limit_law", (2,), id="networkwise"),
+        pytest.param("limit_law", (2, 2), id="networkwise, twice", marks=pytest.mark.slow),
+        pytest.param("student_t", (2,), id="nuts", marks=pytest.mark.slow),
+    ],
 )
 def test_a_fit_killed_by_sigkill_goes_on_as_if_it_had_not_been(tmp_path, model, kills):
     """In another process; both for the chunk that was not saved, and after others that were."""

@@ -10,6 +10,7 @@ from analysis import programs
 from hierattn import Architecture, Law, kernels
 from hierattn.netsor import Program, dot, matrix, nonlin, output, vector
 from hierattn.netsor.limit import Limit
+from tests.variants import variants
 
 CASES = {
     "clip": (partial(programs.attention, 4, 2), Architecture(heads=2), kernels.activation("clip", 4)),
@@ -22,7 +23,7 @@ CASES = {
 }
 
 
-@pytest.fixture(params=CASES, scope="module")
+@pytest.fixture(params=variants(CASES, ["relu", "tanh, one head"]), scope="module")
 def case(request):
     program, layer, K = CASES[request.param]
     return Limit(program()), Law(layer, K), layer.heads

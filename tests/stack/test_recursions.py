@@ -8,6 +8,7 @@ import pytest
 
 from hierattn import MLP, Architecture, Block, Embedding, InputError, Norm, Stack
 from hierattn.law.joint_moments import mean_of_tokens
+from hierattn.numerics import rqmc
 from hierattn.numerics.softmax_integrals import overlap
 from hierattn.stack import infinite_heads as recursion
 from hierattn.stack.infinite_heads import infinite_heads
@@ -31,6 +32,7 @@ def test_two_numbers_are_those_of_whole_matrices(monkeypatch):
         return done[key]
 
     done = {}
+    monkeypatch.setattr(rqmc, "BUDGET", 2**25)  # an error of 2e-6, a tenth of what is told apart
     monkeypatch.setattr(recursion, "mean_of_tokens", of_tokens)
     for placement in ("pre", "post", "parallel", "sandwich", "branch"):
         stack = STACK.replace(blocks=[replace(BLOCK, placement=placement)])

@@ -41,11 +41,14 @@ BASIS = np.array([[1, 0, 0], [0, 0.5**0.5, 0], [0, 0.5**0.5, 0], [0, 0, 1]])  # 
 DESIGNS |= {"head_dim, equal tokens": (SIGMOID.replace(head_dim=6), EQUAL)}
 
 
+trapezoid = jax.jit(heads.trapezoid, static_argnums=1)
+
+
 def natural(data, x):
     """E, B and D (network first) as the law knows them; with rotary embeddings pairs of coordinates side by side."""
     n_H, rotary = data.made.head_dim, data.made.turn is not None
-    B = x.B if rotary else heads.trapezoid(x.B, n_H)[0]
-    E, B, D = (np.moveaxis(np.asarray(a), -1, 0) for a in (x.E, B, heads.trapezoid(x.D, n_H)[0]))
+    B = x.B if rotary else trapezoid(x.B, n_H)[0]
+    E, B, D = (np.moveaxis(np.asarray(a), -1, 0) for a in (x.E, B, trapezoid(x.D, n_H)[0]))
     order = np.arange(n_H).reshape(2, -1).T.ravel() if rotary else np.arange(E.shape[-1])
     return E[..., order], B[..., order], D
 
@@ -59,11 +62,11 @@ def test_latents_make_the_scores_and_covariances_of_the_law(name):
     x = jax.jit(data.drawn)(jax.random.key(0))
     law = Law.from_factors(layer.with_scales(Q, VALUE), kernels.factor(K))
     E, B, D = natural(data, x)
-    Sigma = np.asarray(law.Sigma(law.scores_from(jnp.asarray(E), jnp.asarray(B)), jnp.asarray(D)))
+    Sigma = np.asarray(jax.jit(lambda E, B, D: law.Sigma(law.scores_from(E, B), D))(E, B, D))
     Sigma = Sigma if U is None else U.T @ Sigma @ U
     found = VALUE**2 * np.moveaxis(np.asarray(jax.jit(covariance)(data, x, Q)), -1, 0)
     np.testing.assert_allclose(found, Sigma, rtol=1e-9, atol=1e-12)
-    value = log_likelihood(data, jax.jit(terms)(data, x, Q), VALUE)
+    value = jax.jit(lambda x: log_likelihood(data, terms(data, x, Q), VALUE))(x)
     for m in range(M):
         y_m = y[m] if U is None else U.T @ y[m]
         expected = multivariate_normal(np.zeros(len(Sigma[m])), Sigma[m]).logpdf(y_m.T).sum()
@@ -144,7 +147,7 @@ def drawn_rightly(module, layer):
     made = module.Heads(data.made.L_v, None, layer.head_dim, 1.0, data.made.shape)
     x = jax.jit(lambda: made.drawn(data, jax.random.key(1), 20_000))()
     for z in (x.B, x.D):
-        W = np.moveaxis(np.asarray(heads.trapezoid(z, layer.head_dim)[0][0]), -1, 0)
+        W = np.moveaxis(np.asarray(trapezoid(z, layer.head_dim)[0][0]), -1, 0)
         G = W @ W.swapaxes(1, 2)
         right += [mean_agrees(G.reshape(len(G), -1), layer.head_dim * np.eye(len(G[0])).ravel())]
         variance = layer.head_dim * (1 + np.eye(len(G[0])))

@@ -10,6 +10,7 @@ from hierattn.inference.methods.sweeps import joint
 from hierattn.inference.methods.sweeps import sweep as sweeps
 from tests.inference.methods.sweeps import test_sweep as law
 from tests.inference.mutants import mutant
+from tests.variants import variants
 
 pytestmark = pytest.mark.usefixtures("float64")
 LAYERS = {
@@ -53,6 +54,10 @@ MUTANTS = [
 ]
 
 
+FOR_MISTAKES = variants(LAYERS, ["limit law, causal, a bias"])  # made in code that both share
+
+
+@pytest.mark.parametrize("drawn", FOR_MISTAKES, indirect=True)
 @pytest.mark.parametrize(("right", "wrong"), MUTANTS)
 def test_a_wrong_trajectory_is_seen(drawn, right, wrong):
     assert not law.in_law(drawn, together(mutant(joint, right, wrong)))
@@ -81,6 +86,7 @@ def test_scales_are_kicked_by_the_gradient(drawn):
     assert agrees(joint, drawn)
 
 
+@pytest.mark.parametrize("drawn", FOR_MISTAKES, indirect=True)
 @pytest.mark.parametrize(
     ("right", "wrong"),
     [
