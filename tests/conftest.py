@@ -1,4 +1,5 @@
-"""Array shapes in signatures are checked while tests run, and only then; what is compiled once is kept, in .compiled.
+"""Array shapes in signatures are checked while tests run, and only then; what is compiled once is kept,
+in `hierattn/compiled` of the user's caches, where every checkout and every later session finds it.
 
 Of long lists of variants some run every time, and the others, marked slow, by `make verify`.
 """
@@ -7,6 +8,7 @@ import atexit
 import gc
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import jaxtyping
@@ -15,14 +17,28 @@ from threadpoolctl import threadpool_limits
 
 from tests import shapes
 
+ROOT = Path(__file__).parent.parent
 LARGEST = 2**29  # bytes of compiled code that are kept
 
 
+def kept() -> Path:
+    """Where compiled code is kept: among the user's caches, or in the checkout where these cannot be written."""
+    shared = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "hierattn", "compiled")
+    try:
+        shared.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return ROOT / ".compiled"
+    return shared if os.access(shared, os.W_OK) else ROOT / ".compiled"
+
+
 def prune(folder: Path) -> None:
-    """Leave half of what was compiled, the latest, where there is too much of it."""
-    entries = sorted(folder.glob("*"), key=lambda path: path.stat().st_mtime)
-    if sum(path.stat().st_size for path in entries) > LARGEST:
-        for path in entries[: len(entries) // 2]:
+    """Leave half of what was compiled, the latest, where there is too much of it; another session may do the same."""
+    entries = []
+    for path in folder.glob("*"):
+        with suppress(FileNotFoundError):
+            entries.append((path.stat().st_mtime, path.stat().st_size, path))
+    if sum(size for _, size, _ in entries) > LARGEST:
+        for _, _, path in sorted(entries)[: len(entries) // 2]:
             path.unlink(missing_ok=True)
 
 
@@ -36,7 +52,7 @@ if worker and hasattr(os, "sched_setaffinity"):  # a core each: two programs who
 FLAGS = "--xla_backend_optimization_level=1 --xla_llvm_disable_expensive_passes=true"
 os.environ.setdefault("XLA_FLAGS", FLAGS)  # halves compile times, which are most of the suite
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # workers, programs that tests start, and later sessions share it
-    compiled = Path(__file__).parent.parent / ".compiled"
+    compiled = kept()
     prune(compiled)
     os.environ |= {"JAX_COMPILATION_CACHE_DIR": str(compiled), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
     os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"

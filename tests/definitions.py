@@ -23,7 +23,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.graph import ROOT, files
+from tests.graph import ROOT, files, parsed
 from tests.reader import Reader
 from tests.syntax import Function, bindings, own_nodes, registered, statements
 
@@ -47,7 +47,7 @@ class Graph:
 
     def __init__(self, root: Path = ROOT):
         self.files = files(root)
-        self.trees = {module: ast.parse(path.read_text()) for module, path in self.files.items()}
+        self.trees = {module: parsed(path.read_text()) for module, path in self.files.items()}
         self.statements = {module: statements(tree) for module, tree in self.trees.items()}
         self.imports = {module: dict(bindings(own_nodes(tree.body))) for module, tree in self.trees.items()}
         self.lazy = self._lazy()

@@ -6,6 +6,7 @@ Read from the text of the files (ast.walk), so that nothing hides inside a funct
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -20,6 +21,12 @@ def files(root: Path = ROOT) -> dict[str, Path]:
         for path in sorted((root / folder).rglob("*.py")):
             found[".".join([package, *path.relative_to(root / folder).with_suffix("").parts]).removesuffix(".__init__")] = path
     return found
+
+
+@cache
+def parsed(text: str) -> ast.Module:
+    """The syntax tree of a file, which nobody changes: one for all files of equal text, and for all who ask."""
+    return ast.parse(text)
 
 
 def imported(tree: ast.AST) -> Iterator[str]:
@@ -45,6 +52,6 @@ def graph(root: Path = ROOT) -> dict[str, set[str]]:
     known = files(root)
     found = {}
     for module, path in known.items():
-        names = (module_of(name, known) for name in imported(ast.parse(path.read_text())))
+        names = (module_of(name, known) for name in imported(parsed(path.read_text())))
         found[module] = {name for name in names if name and name != module}
     return found

@@ -4,7 +4,7 @@ import ast
 import re
 from typing import Any
 
-from tests.syntax import Comprehension, Function, bindings, bound, is_words, own_nodes
+from tests.syntax import Comprehension, Function, bindings, bound, bound_by, is_words, own_nodes
 
 Scope = dict[str, str | None]  # name -> what it stands for; None: something of the function's own
 SCRIPT = "hierattn.command_line.app:run"  # what pyproject.toml installs as `hierattn`
@@ -112,8 +112,9 @@ class Reader:
 
     def scope(self, body: list[ast.stmt]) -> Scope:
         """Names that a body binds: those that it imports stand for what they are."""
-        imported = {name: self.graph.resolve(dotted, self.module) for name, dotted in bindings(own_nodes(body))}
-        return dict.fromkeys(bound(body)) | imported
+        own = list(own_nodes(body))
+        imported = {name: self.graph.resolve(dotted, self.module) for name, dotted in bindings(own)}
+        return dict.fromkeys(bound_by(own)) | imported
 
     def _imported(self, node: ast.Call) -> None:
         """A module that is imported by its name, or by a part of it."""

@@ -97,7 +97,11 @@ def own_nodes(body: Iterable[Any]) -> Iterator[ast.AST]:
 
 def bound(body: list[Any]) -> Iterator[str]:
     """Names that a body binds in its own scope."""
-    own = list(own_nodes(body))
+    return bound_by(list(own_nodes(body)))
+
+
+def bound_by(own: list[ast.AST]) -> Iterator[str]:
+    """Names that own nodes of a body bind."""
     others = {name for node in own if isinstance(node, (ast.Global, ast.Nonlocal)) for name in node.names}
     for node in own:
         if isinstance(node, (*Function, ast.ClassDef, ast.ExceptHandler, ast.MatchAs, ast.MatchStar)) and node.name:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.graph import parsed
+
 ROOT = Path(__file__).parent.parent
 OURS = ("README.md", "CONTRIBUTING.md", "docs/*.md", ".github/ISSUE_TEMPLATE/*.md")
 PAGES = sorted(path for pattern in (*OURS, "CHANGELOG.md", "analysis/*.md") for path in ROOT.glob(pattern))
@@ -40,7 +42,7 @@ def prose(page):
 def defined_in(path):
     if not path.is_file():
         return frozenset()
-    return frozenset(node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef))
+    return frozenset(node.name for node in ast.walk(parsed(path.read_text())) if isinstance(node, ast.FunctionDef))
 
 
 def missing_tests(text):

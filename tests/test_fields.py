@@ -11,6 +11,7 @@ from tests.variants import variants
 
 ROWS = fields.rows()
 SELDOM = {
+    "score_function sigmoid",
     "mask",
     "bias",
     "scaling linear, infinite head_dim",

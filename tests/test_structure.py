@@ -9,7 +9,7 @@ from graphlib import CycleError, TopologicalSorter
 
 import pytest
 
-from tests.graph import ROOT, files, graph, imported
+from tests.graph import ROOT, files, graph, imported, parsed
 
 FOLDERS = (  # a folder imports only those before it
     "base",
@@ -96,7 +96,7 @@ def test_a_planted_cycle_inside_a_function_is_seen(tmp_path):
 @cache
 def packages_of_others():
     """Module -> first names of all that it imports."""
-    return {m: {name.partition(".")[0] for name in imported(ast.parse(path.read_text()))} for m, path in OURS.items()}
+    return {m: {name.partition(".")[0] for name in imported(parsed(path.read_text()))} for m, path in OURS.items()}
 
 
 @pytest.mark.parametrize("package", ALLOWED)
@@ -119,7 +119,7 @@ def test_files_stay_readable():
 def test_every_folder_says_in_one_sentence_what_it_is_for():
     for module, path in OURS.items():
         if path.name == "__init__.py" and inner(module) and module != "hierattn.models":
-            assert len(ast.get_docstring(ast.parse(path.read_text())).splitlines()) == 1, module
+            assert len(ast.get_docstring(parsed(path.read_text())).splitlines()) == 1, module
 
 
 def test_importing_is_light_and_leaves_jax_as_it_was():

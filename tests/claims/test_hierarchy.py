@@ -21,7 +21,7 @@ def dense_sample(rng, q, H, K, networks, coordinates, own_scores=False):
     return np.einsum("mchij,mchj->mic", np.broadcast_to(A, (networks, coordinates, H, s, s)), v) / np.sqrt(H)
 
 
-@pytest.mark.parametrize("heads", [1, 2])
+@pytest.mark.parametrize("heads", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_kronecker_sampler_against_the_dense_gaussian(heads):
     """25,000 networks a head and side, two coordinates, three tokens jointly; more of them in analysis/claims/joint_law.py."""
     rng, number = np.random.default_rng(heads), 25_000 * heads

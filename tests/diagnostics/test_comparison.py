@@ -187,7 +187,11 @@ def test_a_gaussian_law_is_never_told_apart():
 
 
 @pytest.mark.parametrize(
-    ("law", "coordinates"), [(Law(Architecture(head_dim=2), np.eye(4)), 1), (Law(Architecture(sigma_q=1.5), np.eye(4)), 16)]
+    ("law", "coordinates"),
+    [
+        pytest.param(Law(Architecture(head_dim=2), np.eye(4)), 1, marks=pytest.mark.slow),
+        (Law(Architecture(sigma_q=1.5), np.eye(4)), 16),
+    ],
 )
 def test_power_at_the_networks_needed(law, coordinates):
     """The likelihood ratio test, simulated 1,000 times each way: size 5 % by its own quantile, power about 95 %."""
@@ -217,8 +221,13 @@ def outputs():
     return np.asarray(FOUR.sample(jax.random.key(3), 4000, 16), float)
 
 
-def test_outputs_of_the_law_fit_it(outputs):
-    found = compare_outputs(outputs, FOUR)
+@pytest.fixture(scope="module")
+def compared(outputs):
+    return compare_outputs(outputs, FOUR)
+
+
+def test_outputs_of_the_law_fit_it(compared):
+    found = compared
     assert min(found[f"{name}_p_value"] for name in ("ks", "scale", "projection")) > 1e-3
     assert within(found["kl"], 0, found["kl_error"])
     for name in ("variance", "excess_kurtosis", "square_correlation"):
@@ -251,12 +260,12 @@ def test_outputs_of_other_laws_do_not():
     assert found["scores not shared"]["square_correlation_observed"] < 0.2 * found["Gaussian"]["square_correlation_law"]
 
 
-def test_tokens_are_tested_together(outputs):
+def test_tokens_are_tested_together(outputs, compared):
     """The right distribution for every token, but tokens of different networks: projections tell."""
     torn = np.concatenate([np.roll(outputs[:, [i]], i, axis=0) for i in range(4)], axis=1)
     found = compare_outputs(torn, FOUR, token=2)
     assert found["scale_p_value"] > 1e-3
-    assert found["projection_p_value"] < LEVEL < compare_outputs(outputs, FOUR)["projection_p_value"]
+    assert found["projection_p_value"] < LEVEL < compared["projection_p_value"]
 
 
 def test_what_cannot_be_had_is_none_with_a_reason(outputs):

@@ -15,14 +15,17 @@ def diagnosed(y, K=None, heads=1, **given):
     return diagnose(Observations(y, np.eye(4) if K is None else K, heads=heads), **given)
 
 
-@pytest.mark.parametrize("given", [GIVEN, {}], ids=["scales given", "scales estimated"])
 @pytest.mark.parametrize(
-    ("draw", "code"),
+    ("draw", "code", "given"),
     [
-        (drawn.gaussian, "gaussian"),
-        (drawn.student, "no_shared_scores"),
-        (drawn.own_scores, "no_shared_scores"),
-        (drawn.normalised, "normalised"),
+        pytest.param(draw, code, given, id=f"{draw.__name__}, scales {'given' if given else 'estimated'}", marks=marks)
+        for given in (GIVEN, {})
+        for draw, code, marks in [
+            (drawn.gaussian, "gaussian", ()),
+            (drawn.student, "no_shared_scores", () if given else pytest.mark.slow),
+            (drawn.own_scores, "no_shared_scores", ()),
+            (drawn.normalised, "normalised", () if given else pytest.mark.slow),
+        ]
     ],
 )
 def test_outputs_without_the_hierarchy_are_told_by_what_they_lack(draw, code, given):
@@ -40,9 +43,9 @@ def test_networks_of_the_law_are_consistent(given):
 @pytest.mark.parametrize(
     ("given", "code"),
     [
-        ({"score_scale": 1.3 * drawn.SCORE_SCALE, "value_scale": 1.0}, "score_scale"),
+        pytest.param({"score_scale": 1.3 * drawn.SCORE_SCALE, "value_scale": 1.0}, "score_scale", marks=pytest.mark.slow),
         ({"score_scale": 0.7 * drawn.SCORE_SCALE, "value_scale": 1.0}, "score_scale"),
-        ({"score_scale": drawn.SCORE_SCALE, "value_scale": 1.3}, "scale"),
+        pytest.param({"score_scale": drawn.SCORE_SCALE, "value_scale": 1.3}, "scale", marks=pytest.mark.slow),
         ({"score_scale": drawn.SCORE_SCALE, "value_scale": 0.7}, "scale"),
         ({"score_scale": 0.7 * drawn.SCORE_SCALE}, "score_scale"),  # value_scale estimated
     ],

@@ -60,7 +60,7 @@ def explicit_outputs(layer, inputs):
     return explicit.draw(rng, layer.at_width(inputs.width), X, X_q, NETWORKS, 2)[0]
 
 
-@pytest.mark.parametrize("name", variants(CASES, ["clip", "relu"]))
+@pytest.mark.parametrize("name", variants(CASES, ["relu"]))
 def test_finite_widths_against_explicit_networks(name):
     """10,000 networks, two coordinates, all tokens. At width 16 a Gram matrix that is not random shows clearly."""
     layer, inputs = CASES[name]
@@ -165,7 +165,7 @@ def test_equal_laws_compile_once_for_any_number_of_networks():
     assert [stage._cache_size() for stage in stages] == [1, 1, 1]
 
 
-@pytest.mark.parametrize("activation", ["clip", "relu"])
+@pytest.mark.parametrize("activation", variants(["clip", "relu"], ["relu"]))
 def test_other_widths_need_no_other_code(activation):
     sampling.follow.clear_cache()
     one_token.draw_chunks.clear_cache()

@@ -1,3 +1,5 @@
+from functools import cache
+
 import jax
 import numpy as np
 import pytest
@@ -23,10 +25,16 @@ LAWS = {
 }
 
 
+@cache
+def of_all_tokens(name):
+    """Joint moments of a law, which several tests look at."""
+    return LAWS[name].joint_moments()
+
+
 @pytest.mark.parametrize("name", LAWS)
 def test_against_brute_force(name):
     """Mean and covariance of drawn Sigmas, 40,000 networks, entry by entry; forgetting the group or n_H is seen."""
-    law, joint = LAWS[name], LAWS[name].joint_moments()
+    law, joint = LAWS[name], of_all_tokens(name)
     Sigma = np.asarray(law.sample_Sigma(jax.random.key(1), 40_000), float)
     centred = Sigma - Sigma.mean(axis=0)
     products = np.einsum("nij,nkl->nijkl", centred, centred)
@@ -41,7 +49,7 @@ def test_against_brute_force(name):
 
 def test_diagonal_is_the_one_token_law():
     law = LAWS["finite"]
-    joint = law.joint_moments()
+    joint = of_all_tokens("finite")
     for i in range(3):
         one = law.moments(i)
         assert abs(joint.mean[i, i] - one.variance) < joint.mean_error[i, i] + one.variance_error
@@ -51,7 +59,7 @@ def test_diagonal_is_the_one_token_law():
 
 def test_some_tokens_are_a_part_of_all():
     law = LAWS["limit"]
-    some, whole = joint_moments.of_tokens(law, tokens=[2, 0]), law.joint_moments()
+    some, whole = joint_moments.of_tokens(law, tokens=[2, 0]), of_all_tokens("limit")
     np.testing.assert_allclose(some.mean, whole.mean[np.ix_([2, 0], [2, 0])], atol=2e-3)
 
 

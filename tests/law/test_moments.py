@@ -150,7 +150,7 @@ def test_gauss_rule_of_the_chi_square():
 NARROWEST = [(s, q) for s in (4, 16) for q in (2.0, 3.0, 4.0, 30.0)]
 
 
-@pytest.mark.parametrize("case", variants(NARROWEST, [(4, 2.0), (4, 30.0), (16, 3.0), (16, 4.0)]))
+@pytest.mark.parametrize("case", variants(NARROWEST, [(4, 30.0), (16, 3.0)]))
 def test_stated_errors_cover_the_truth_for_the_narrowest_heads(case):
     """head_dim 1, where the mixture over r is hardest: truth by 50 panels in sqrt(r)."""
     s, q = case

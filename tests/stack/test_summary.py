@@ -25,7 +25,7 @@ def told(stack, networks=NETWORKS, token=-1):
     return summary_of(stack, [look(stack, part, token) for part in stack.stream(jax.random.key(0), networks)])
 
 
-@pytest.mark.parametrize("block", [BLOCK, LAYERED], ids=["rms", "layer"])
+@pytest.mark.parametrize("block", [pytest.param(BLOCK, id="rms", marks=pytest.mark.slow), pytest.param(LAYERED, id="layer")])
 def test_kurtosis_is_that_of_coordinates(block):
     """Of explicit streams: a mean over coordinates a network, whose error is the spread over networks."""
     stack = Stack(width=6, embedding=Embedding.independent(3), blocks=[block])
