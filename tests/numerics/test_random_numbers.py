@@ -7,6 +7,13 @@ import pytest
 from hierattn.numerics.random_numbers import normals, uniforms
 
 SHAPES = [(), (5,), (0, 3), (300, 2, 4, 4), (3, 2, 64), (2, 70, 1)]
+SELDOM = [
+    ((5,), np.float32),
+    ((0, 3), np.float32),
+    ((3, 2, 64), np.float64),
+    ((2, 70, 1), np.float64),
+]  # of the other type always
+CASES = [(shape, dtype) for dtype in (np.float32, np.float64) for shape in SHAPES]
 KEYS = {
     "typed": jax.random.key(3),
     "split": jax.random.split(jax.random.key(2**31 + 7), 3)[2],
@@ -15,8 +22,9 @@ KEYS = {
 }
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    ("shape", "dtype"), [pytest.param(*case, marks=pytest.mark.slow) if case in SELDOM else case for case in CASES]
+)
 def test_they_are_those_of_jax(shape, dtype):
     with jax.enable_x64(dtype is np.float64):
         for key in KEYS.values():

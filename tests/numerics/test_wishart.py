@@ -27,7 +27,7 @@ def test_degrees_of_freedom_broadcast():
     assert mean_agrees((np.asarray(x) - [1.0, 5.0, 50.0]) ** 2, [2.0, 10.0, 100.0])
 
 
-@pytest.mark.parametrize(("df", "size"), [(7, 3), (3, 3), (2, 4), (1, 3)])
+@pytest.mark.parametrize(("df", "size"), [(7, 3), pytest.param(3, 3, marks=pytest.mark.slow), (2, 4), (1, 3)])
 def test_bartlett_against_explicit_matrices(df, size):
     """Entries of B B' against Z Z' with Z drawn in full, below and above full rank; wrong degrees of freedom are seen."""
     B = np.asarray(jax.jit(lambda key: bartlett(key, df, size, (30_000,), jnp.float32))(jax.random.key(2)))
@@ -54,7 +54,7 @@ def wishart_last(key, df, size, networks):
     return assemble(diagonal, jax.random.normal(key_below, (entries_below(size, r), networks)), size)
 
 
-@pytest.mark.parametrize(("df", "size"), [(7, 3), (3, 3), (2, 4), (1, 3)])
+@pytest.mark.parametrize(("df", "size"), [(7, 3), pytest.param(3, 3, marks=pytest.mark.slow), (2, 4), (1, 3)])
 def test_assembled_factors_against_explicit_matrices(df, size):
     """As Bartlett's above, 20,000 matrices; one degree of freedom more is seen."""
     B = np.moveaxis(wishart_last(jax.random.key(3), df, size, 20_000), -1, 0)

@@ -17,6 +17,7 @@ LAYERS = {
     "finite head_dim": law.LAYER.replace(head_dim=4, key_value_heads=1),
     "limit law, causal, a bias": law.LAYER.replace(mask="causal", bias=np.random.default_rng(0).normal(size=(2, 3, 3))),
 }
+OFTEN = variants(LAYERS, ["limit law, causal, a bias"])  # for mistakes in code that both share, and for whole sweeps
 TUNED = joint.Joint(np.log(0.8), np.array([[20.0, 5.0], [5.0, 40.0]]))
 
 
@@ -43,6 +44,7 @@ def test_trajectories_of_everything_leave_the_joint_law_as_it_is(drawn):
     assert law.in_law(drawn, together(joint))
 
 
+@pytest.mark.parametrize("drawn", OFTEN, indirect=True)
 def test_sweeps_with_them_leave_the_joint_law_as_it_is(drawn):
     assert law.in_law(drawn, law.sweep)
 
@@ -54,10 +56,7 @@ MUTANTS = [
 ]
 
 
-FOR_MISTAKES = variants(LAYERS, ["limit law, causal, a bias"])  # made in code that both share
-
-
-@pytest.mark.parametrize("drawn", FOR_MISTAKES, indirect=True)
+@pytest.mark.parametrize("drawn", OFTEN, indirect=True)
 @pytest.mark.parametrize(("right", "wrong"), MUTANTS)
 def test_a_wrong_trajectory_is_seen(drawn, right, wrong):
     assert not law.in_law(drawn, together(mutant(joint, right, wrong)))
@@ -86,7 +85,7 @@ def test_scales_are_kicked_by_the_gradient(drawn):
     assert agrees(joint, drawn)
 
 
-@pytest.mark.parametrize("drawn", FOR_MISTAKES, indirect=True)
+@pytest.mark.parametrize("drawn", OFTEN, indirect=True)
 @pytest.mark.parametrize(
     ("right", "wrong"),
     [
