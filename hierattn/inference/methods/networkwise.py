@@ -25,7 +25,7 @@ from hierattn.inference.latent.waves import MOST_TOKENS
 from hierattn.inference.likelihood import Data, covariance, deviances, terms
 from hierattn.inference.methods.protocol import Method, Run, of_law
 from hierattn.inference.methods.sweeps import joint
-from hierattn.inference.methods.sweeps.directions import Lines, framed, lines_of, nearly_singular
+from hierattn.inference.methods.sweeps.directions import Lines, framed, lines_of
 from hierattn.inference.methods.sweeps.kernels import first
 from hierattn.inference.methods.sweeps.sweep import ORBITS, RECORDS, SIGMA_EVERY, Draws, Prior, State, chunk
 from hierattn.inference.methods.sweeps.tempering import Tempering
@@ -33,7 +33,8 @@ from hierattn.inference.problem import KERNEL_UNKNOWN, Posterior, Problem
 from hierattn.inference.verdict import convergence
 from hierattn.numerics.random_numbers import normals
 
-TURN = 1.5  # angle of a trajectory of the typical network: a quarter turn forgets where it began, of everything together too
+TURN = 1.5  # angle of a trajectory of the typical network: a quarter turn forgets where it began
+TURN_TOGETHER = 2.5  # of everything together: what is known least takes longer
 SHORT_TURN = 0.6  # at finite head_dim, where networks move on their own: most latents are hardly seen, scales are slower
 FEWEST, MOST, MOST_BESIDE_LINES, MOST_TOGETHER = 4, 32, 12, 64  # steps of a trajectory
 WARM_UP, CHECK_EVERY = 8, 2  # chunks: of adaptation, and between questions whether draws are enough
@@ -120,8 +121,8 @@ class Networkwise(Method):
         keys = jax.vmap(partial(jax.random.fold_in, jax.random.key(run.seed)))(jnp.arange(run.chains))
         data = framed(data)
         lines, states = lines_of(data), starts(data, prior, run.seed, keys)
-        if isinstance(data.made, Heads) and not nearly_singular(data):
-            states = states._replace(joint=jax.tree.map(lambda x: jnp.stack([x] * run.chains), joint.first(data)))
+        if isinstance(data.made, Heads):
+            states = with_joint(data, states)
         turn, most = TURN if data.made is None else SHORT_TURN, MOST if lines is None else MOST_BESIDE_LINES
         tempering = Tempering(1 if lines is None else self.warm_up)  # where covariances are nearly singular
         sigma_chunks = -(-run.chains * RECORDS * data.S.size // self.sigma_room)  # one in so many keeps its records
@@ -178,6 +179,14 @@ def limit_law_likelihood(problem: Problem, found: Posterior, run: Run) -> Integr
     return result._replace(value=result.value - problem.observations.coordinates * data.S.shape[0] * np.log(scale))
 
 
+def with_joint(data: Data, states: State) -> State:
+    """The same states of chains, with what trajectories of everything are tuned by."""
+    chains, E = len(states.log_q), main(states.E)
+    tuned = jax.tree.map(lambda x: jnp.stack([x] * chains), joint.first(data))
+    each = jnp.ones((chains, *E.shape[2:]), E.dtype)
+    return states._replace(joint=tuned, square=each, slope=0 * each)
+
+
 @jax.jit
 def start(data: Data, rng_key: Array, log_q: Any) -> State:
     """Scores from their prior, value_scale where the data put it."""
@@ -190,7 +199,7 @@ def start(data: Data, rng_key: Array, log_q: Any) -> State:
     log_o = jnp.log(trace / (networks * data.n * t)) / 2
     dtype, rows = trace.dtype, main(E).shape[1]
     steps, orbit_steps = jnp.full(networks, -2.0, dtype), jnp.full(len(ORBITS), -3.0, dtype)
-    square = jnp.ones((rows, networks), dtype)
+    square = jnp.ones((rows, 1, networks), dtype)
     kernel = None if data.unknown is None else first(NEAR * normals(jax.random.fold_in(rng_key, 1), (data.unknown.dim,)))
     return State(E, jnp.asarray(log_q, dtype), log_o, steps, orbit_steps, square, jnp.zeros((), int), kernel)
 
@@ -234,8 +243,8 @@ def leaps_for(states: State, turn: float, most: int) -> int:
     """Steps of a trajectory that turn the typical network by so much, if that is not too many."""
     log_step = np.median(np.asarray(states.log_step))
     if states.joint is not None:
-        log_step, turn, most = log_step + np.median(np.asarray(states.joint.log_factor)), TURN, MOST_TOGETHER
-    return int(np.clip(round(turn / float(np.exp(log_step))), FEWEST, most))
+        log_step, turn, most = log_step + np.median(np.asarray(states.joint.log_factor)), TURN_TOGETHER, MOST_TOGETHER
+    return int(np.clip(2 * round(turn / float(np.exp(log_step)) / 2), FEWEST, most))
 
 
 def run_chains(

@@ -40,7 +40,7 @@ REFLECTED = 0.95  # of the way to the other side that a scale goes
 OWN_LEAPS, SHORTER = 4, 3  # beside trajectories of everything, and so many times shorter are those, while steps are adapted
 DIVERGED, ASTRAY = 1000.0, 20.0  # error of the energy, and by how much more than others such a rejection shortens steps
 FOLLOWED = 0.05  # weight of the latest sweep, at most, in the mean squares of E
-LINES_A_TOKEN, PARTS_A_TOKEN = 4, 12  # moves along lines, and of parts of rows, in a sweep, for each token
+LINES_A_TOKEN, PARTS_A_TOKEN = 16, 36  # moves along lines, and of parts of rows, in a sweep, for each token
 SIGMA_EVERY = 10  # sweeps between records of Sigma
 RECORDS = 5  # of Sigma in a chunk
 
@@ -48,7 +48,8 @@ RECORDS = 5  # of Sigma in a chunk
 class State(NamedTuple):
     """Where a chain is: scores as standard normals, log parameters, log step sizes of networks and orbits, sweeps done.
 
-    - square: mean squares of the rows of E, which steps are proportional to the roots of
+    - square: mean squares of E, over heads and, where `slope` is None, over columns
+    - slope: mean squares of the likelihood's gradient in E; None where there are no trajectories of everything
     - kernel: where an unknown kernel is; None for one that is known
     - joint: what trajectories of everything are tuned by; None where there are none
     """
@@ -58,10 +59,16 @@ class State(NamedTuple):
     log_o: Float[Array, ""]
     log_step: Float[Array, " network"]
     log_orbit_step: Float[Array, " orbit"]
-    square: Float[Array, "r_q network"]
+    square: Float[Array, "r_q m_or_1 network"]
     sweep: Any
     kernel: Any = None  # `Kernel`
     joint: Any = None  # `Joint`
+    slope: Any = None  # (r_q, m, network)
+
+    @property
+    def variance(self) -> Float[Array, "r_q m_or_1 network"]:
+        """That steps are proportional to the roots of: between that of E and that of one number given all others."""
+        return self.square if self.slope is None else jnp.sqrt(self.square / (1 + self.slope))
 
 
 class Draws(NamedTuple):
@@ -99,7 +106,7 @@ def move_scores(
     """One trajectory of every network; also terms, acceptance probabilities, and whether the energy went astray."""
     q, o = jnp.exp(state.log_q), jnp.exp(state.log_o)
     step = jnp.exp(state.log_step) * (0.7 + 0.4 * uniforms[0])
-    turns = turns_of(state.E, step, state.square)
+    turns = turns_of(state.E, step, state.variance)
 
     def leap(i: Any, moving: tuple) -> tuple:
         """A kick (half of one at both ends), and a turn unless this is the end."""
@@ -216,7 +223,7 @@ def _all_together(
     data: Data, prior: Prior, state: State, rng_key: Array, leaps: Any, gain: Any
 ) -> tuple[State, Terms, Array, Array]:
     """A trajectory of all latents and both scales; also terms, its acceptance probability, and did its energy go astray?"""
-    x, steps = jnp.stack([state.log_q, state.log_o]), (jnp.exp(state.log_step), state.square)
+    x, steps = jnp.stack([state.log_q, state.log_o]), (jnp.exp(state.log_step), state.variance)
     E, x, found, error, g = move_jointly(data, prior.of_log, state.E, x, *steps, state.joint, rng_key, leaps)
     probability, weight = jnp.exp(-jnp.maximum(error, 0)), jnp.where(gain > 0, jnp.minimum(0.2, 3 / (state.sweep + 10.0)), 0)
     joint = adapted(state.joint, probability, g, gain, weight)
@@ -226,6 +233,24 @@ def _all_together(
 def steps_after(log_step: Array, probability: Array, diverged: Array, gain: Any) -> Float[Array, " network"]:
     """Steps for acceptance TARGET; where energies went astray e times shorter at most, for early on that says little."""
     return log_step + gain * (probability - TARGET) - jnp.minimum(gain, FOLLOWED) * ASTRAY * diverged
+
+
+def shorter(leaps: Any) -> Any:
+    """An even number of steps, SHORTER times fewer."""
+    return -(-leaps // (2 * SHORTER)) * 2
+
+
+def followed(data: Data, state: State, weight: Any) -> State:
+    """The same state, with mean squares of E, and of the likelihood's gradient where they count, as of now."""
+
+    def mean(before: Array, x: Array) -> Array:
+        return before + weight * (jnp.mean(x**2, axis=(0, 2) if before.shape[1] == 1 else 0).reshape(before.shape) - before)
+
+    state = state._replace(square=jnp.clip(mean(state.square, main(state.E)), 1e-10, 1))
+    if state.slope is None:
+        return state
+    gradient = main(terms_and_gradient(data, state.E, jnp.exp(state.log_q), jnp.exp(state.log_o))[1])
+    return state._replace(slope=mean(state.slope, jnp.where(jnp.isfinite(gradient), gradient, 0)))
 
 
 def sweep(
@@ -243,9 +268,8 @@ def sweep(
     gain = jnp.where(adapting, 2 / (state.sweep + 10.0) ** 0.6, 0)
     own = leaps if state.joint is None else jnp.where(adapting, OWN_LEAPS, 1)
     state, found, probability, diverged = move_scores(data, state, momentum, uniforms, own)
-    square = state.square + jnp.minimum(gain, FOLLOWED) * (jnp.mean(main(state.E) ** 2, axis=(0, 2)) - state.square)
-    step = steps_after(state.log_step, probability, diverged, gain)
-    state = state._replace(log_step=step, square=jnp.clip(square, 1e-10, 1))
+    state = followed(data, state, jnp.minimum(gain, FOLLOWED))
+    state = state._replace(log_step=steps_after(state.log_step, probability, diverged, gain))
     if lines is not None:
         scales, keys = (jnp.exp(state.log_q), jnp.exp(state.log_o)), jax.random.split(jax.random.fold_in(key_uniform, 0))
         kinds = (move_parts_of_rows, PARTS_A_TOKEN), (move_along_lines, LINES_A_TOKEN)
@@ -254,7 +278,7 @@ def sweep(
             E, found = unless_singular((state.E, found), moved)
             state = state._replace(E=E)
     if state.joint is not None:
-        leaps, key = jnp.where(adapting, -(-leaps // SHORTER), leaps), jax.random.fold_in(key_uniform, 2)
+        leaps, key = jnp.where(adapting, shorter(leaps), leaps), jax.random.fold_in(key_uniform, 2)
         state, found, probability, astray = _all_together(data, prior, state, key, leaps, gain)
         diverged = diverged.sum() + astray
     state = move_centred(data, prior, state, found, z[:2], log_uniforms[:2])

@@ -19,10 +19,9 @@ class Turns(NamedTuple):
     sine: Any
 
 
-def turns_of(E: Latents, step: Float[Array, " network"], square: Float[Array, "r_q network"]) -> Turns:
-    """Angles for step sizes of the networks, longer in rows of E that vary more."""
-    rows = jnp.minimum(step * jnp.sqrt(square), LARGEST_STEP)[:, None]  # of E
-    angle = spread(E, rows, jnp.minimum(step, LARGEST_STEP))
+def turns_of(E: Latents, step: Float[Array, " network"], square: Float[Array, "r_q m_or_1 network"]) -> Turns:
+    """Angles for step sizes of the networks, longer in what varies more of E."""
+    angle = spread(E, jnp.minimum(step * jnp.sqrt(square), LARGEST_STEP), jnp.minimum(step, LARGEST_STEP))
     turns = jax.lax.optimization_barrier(jax.tree.map(lambda x: (jnp.cos(x), jnp.sin(x)), angle))  # once, not at every leap
     return Turns(angle, *jax.tree.transpose(jax.tree.structure(angle), jax.tree.structure((0, 0)), turns))
 

@@ -1,10 +1,13 @@
 """Trajectories of everything together are exact, and kick scales by the gradient of the log density."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from hierattn.inference.latent.latents import main
 from hierattn.inference.likelihood import log_likelihood, log_prior, terms, terms_and_gradient
 from hierattn.inference.methods.sweeps import joint
 from hierattn.inference.methods.sweeps import sweep as sweeps
@@ -27,13 +30,15 @@ def drawn(request):
     data, state, found = law.drawn_joint(LAYERS[request.param])
     with jax.enable_x64(True):
         tuned = jax.tree.map(lambda x: jnp.stack([jnp.asarray(x)] * len(state.log_q)), TUNED)
-    return data, state._replace(joint=tuned), found
+        rows, columns = state.E.E.shape[2:4] if data.made is not None else state.E.shape[2:4]
+        each = jnp.linspace(0.1, 1.0, rows * columns).reshape(rows, columns, 1) * jnp.ones((len(state.log_q), 1, 1, law.M))
+        return data, state._replace(joint=tuned, square=each, slope=1 / each), found
 
 
 def together(module):
     def move(data, prior, state, found, key, normals, uniforms):
         x, key = jnp.stack([state.log_q, state.log_o]), jax.random.fold_in(key, state.sweep)
-        steps, of_log = (jnp.exp(state.log_step), state.square), sweeps.Prior(*prior).of_log
+        steps, of_log = (jnp.exp(state.log_step), state.variance), sweeps.Prior(*prior).of_log
         E, x, found, _, _ = module.move_jointly(data, of_log, state.E, x, *steps, state.joint, key, 4)
         return state._replace(E=E, log_q=x[0], log_o=x[1], sweep=state.sweep + 1), found
 
@@ -96,6 +101,46 @@ def test_scales_are_kicked_by_the_gradient(drawn):
 )
 def test_a_wrong_gradient_is_seen(drawn, right, wrong):
     assert not agrees(mutant(joint, right, wrong), drawn)
+
+
+@pytest.mark.parametrize("leaps", [2, 8, 64])
+def test_kicks_add_up_to_the_length_of_a_trajectory(leaps):
+    """Forwards and backwards alike: else trajectories could not be reversed."""
+    shares = np.array([joint.share_of(i, leaps) for i in range(leaps + 1)])
+    np.testing.assert_allclose(shares.sum(), leaps, rtol=1e-12)
+    np.testing.assert_allclose(shares, shares[::-1])
+
+
+def test_energies_err_less_than_with_equal_kicks():
+    """Of a spring pulled out by 1, in 16 steps of .7 of its own time; equal kicks are those of ends of a half."""
+
+    def error(shares, h=0.7):
+        x, v = 1.0, 0.0
+        for share in shares[:-1]:
+            v -= share * h * x
+            x += h * v
+        v -= shares[-1] * h * x
+        return abs(x**2 + v**2 - 1)
+
+    equal = mutant(joint, "END = 2 * 0.21178", "END = 0.5")
+    found, of_equal = (error([float(module.share_of(i, 16)) for i in range(17)]) for module in (joint, equal))
+    assert found < 0.25 * of_equal
+
+
+def test_steps_follow_what_varies_and_what_is_steep(drawn):
+    """From the same place again and again: mean squares of E over heads, and of the likelihood's gradient."""
+    data, state, _ = drawn
+    first = jax.tree.map(lambda x: x[0], (data.S, state))
+    data, state = replace(data, S=first[0]), first[1]
+    for i in range(200):
+        state = sweeps.followed(data, state, 1 / (i + 1))
+    _, gradient = terms_and_gradient(data, state.E, jnp.exp(state.log_q), jnp.exp(state.log_o))
+    E, g = ((np.asarray(main(x)) ** 2).mean(axis=0) for x in (state.E, gradient))
+    np.testing.assert_allclose(state.square, E.clip(1e-10, 1), rtol=1e-6)
+    np.testing.assert_allclose(state.slope, g, rtol=1e-6)
+    np.testing.assert_allclose(state.variance**2, E.clip(1e-10, 1) / (1 + g), rtol=1e-6)
+    rows = state._replace(square=state.square[:, :1], slope=None)
+    np.testing.assert_allclose(sweeps.followed(data, rows, 1.0).variance[:, 0], E.mean(axis=1).clip(1e-10, 1), rtol=1e-6)
 
 
 def test_steps_of_the_scales_follow_how_well_they_are_known():

@@ -73,7 +73,7 @@ def drawn_joint(layer):
         data = replace(data, S=jnp.zeros((REPLICATES, *data.S.shape)))
         data = replace(data, S=of_all(squares, data, E, log_q, log_o, y))
         steps, orbits = jnp.full((REPLICATES, M), jnp.log(0.3)), jnp.full((REPLICATES, 3), jnp.log(0.3))
-        rows = jnp.broadcast_to(jnp.array([1.0, 0.5, 0.1])[:, None], (REPLICATES, S, M))  # steps of their own
+        rows = jnp.broadcast_to(jnp.array([1.0, 0.5, 0.1])[:, None, None], (REPLICATES, S, 1, M))  # steps of their own
         state = sweeps.State(E, log_q, log_o, steps, orbits, rows, jnp.zeros(REPLICATES, int))
         return data, state, of_all(all_terms, data, state)
 
