@@ -42,6 +42,7 @@ class Pace(Counting):
         told.begins(method.name, method.most_steps)
         super().__init__(told, method.warm_up_steps)
         self.method, self.budget, self.kept, self.chunks = method, budget, kept, chunks
+        self.usual = method.usual_steps
         self.began = self.before = budget.clock()
         self.began = self.began if began is None else began
         self.late: Callable[[Pace], None] | None = None if chunks else late
@@ -50,7 +51,8 @@ class Pace(Counting):
         self.stopped = self.told_all = False
 
     def starts(self, problem: Problem) -> None:
-        """Say at once what is known without a trial."""
+        """Say at once what is known without a trial, and ask how many draws usually suffice for it."""
+        self.usual = self.method.usual_for(problem)
         if not self.method.sampled:
             self.say(f"{self.method.name}, {sizes(problem)}: no chains, usually less than a minute; budget {self.budget.words}")
         self.sizes = sizes(problem)
@@ -88,8 +90,8 @@ class Pace(Counting):
 
     def expectation(self) -> str:
         """Method, time, and how sure that is."""
-        usual, most = (self.until(n) + self.likelihoods for n in (self.method.usual_steps, self.method.most_steps))
-        draws, at_most = self.method.usual_steps - self.warm_up, self.method.most_steps - self.warm_up
+        usual, most = (self.until(n) + self.likelihoods for n in (self.usual, self.method.most_steps))
+        draws, at_most = self.usual - self.warm_up, self.method.most_steps - self.warm_up
         sure = f"if {draws:,} draws of each chain suffice as usual (at most {at_most:,} draws, {in_words(most)})"
         trial = f"about {in_words(usual)} by a trial of {in_words(self.elapsed)}"
         return f"{self.method.name}, {self.sizes}: {trial}, {sure}; budget {self.budget.words}"
@@ -97,12 +99,12 @@ class Pace(Counting):
     def too_long(self) -> bool:
         """Will the usual number of draws take longer than there is time? At the beginning that is not known well."""
         doubts = DOUBTS if self.elapsed < SURE * self.budget.seconds else 1.0
-        return self.until(self.method.usual_steps) > doubts * OF_CHAINS * self.budget.seconds
+        return self.until(self.usual) > doubts * OF_CHAINS * self.budget.seconds
 
     def affordable(self, networks: int) -> int:
         """How many networks the same fit could have in the time that is left: work grows with them, compilation does not."""
         left = OF_CHAINS * self.budget.seconds - self.elapsed - self.compiling
-        work = self.method.usual_steps * self.a_step
+        work = self.usual * self.a_step
         return rounded(networks * left / work) if left > 0 and work > 0 else 0
 
     def over(self, share: float = 1.0) -> bool:

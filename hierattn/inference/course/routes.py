@@ -26,7 +26,7 @@ class TooLongError(Exception):
 
 def judge(planned: Any, pace: Pace) -> None:
     """Take another route, if `auto` may choose and there is one; refuse a method asked for that has no time to begin."""
-    problem, expected = planned.problem, pace.until(pace.method.usual_steps)
+    problem, expected = planned.problem, pace.until(pace.usual)
     few = pace.affordable(problem.observations.networks)
     if planned.why == ASKED:
         if pace.until(pace.warm_up) > pace.budget.seconds:

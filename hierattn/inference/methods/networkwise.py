@@ -40,6 +40,7 @@ FEWEST, MOST, MOST_BESIDE_LINES, MOST_TOGETHER = 4, 32, 12, 64  # steps of a tra
 WARM_UP, CHECK_EVERY = 8, 2  # chunks: of adaptation, and between questions whether draws are enough
 MOST_DRAWS = 20_000  # sweeps of a chain at most
 USUAL_DRAWS, LIKELIHOODS = 1_000, 2_000  # sweeps of a chain that usually suffice, and that cost as much as the likelihoods
+USUAL_TOGETHER = 400  # the same where trajectories are of everything
 SIGMA_ROOM = 2**16  # numbers of Sigma kept of a chunk, on average
 ROOM_FOR_SIGMA = 2**24  # numbers of Sigma that a fit keeps
 FIRST_LEAPS = 8
@@ -98,6 +99,11 @@ class Networkwise(Method):
     def usual_steps(self) -> int:
         """Adaptation, and what usually suffices."""
         return self.warm_up_steps + min(USUAL_DRAWS, self.most_draws)
+
+    def usual_for(self, problem: Problem) -> int:
+        """Fewer at finite head_dim, where trajectories are of everything."""
+        fewer = problem.layer.head_dim is not None
+        return min(self.warm_up_steps + USUAL_TOGETHER, self.usual_steps) if fewer else self.usual_steps
 
     @property
     def likelihood_steps(self) -> int:

@@ -78,6 +78,10 @@ class Method(ABC):
         """Draws of each chain that usually suffice, warm-up included."""
         return self.most_steps
 
+    def usual_for(self, problem: Problem) -> int:
+        """The same for this problem, where that is known better."""
+        return self.usual_steps
+
     @property
     def likelihood_steps(self) -> int:
         """How many draws cost as much as the likelihoods with latent variables integrated out."""

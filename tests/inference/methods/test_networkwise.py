@@ -9,6 +9,9 @@ import pytest
 
 from hierattn import Architecture, InputError, Law, Observations, kernels
 from hierattn.inference import likelihood
+from hierattn.inference.course.budget import Budget
+from hierattn.inference.course.pace import Pace
+from hierattn.inference.course.watching import NOBODY
 from hierattn.inference.fitting import lookup
 from hierattn.inference.methods import networkwise
 from hierattn.inference.methods.networkwise import Networkwise
@@ -112,3 +115,16 @@ def test_sharp_attention_does_not_end_a_fit_where_it_starts():
     state = networkwise.start(data, key, np.log(8.0))
     assert np.isfinite(state.log_o)
     assert np.isfinite(likelihood.terms(data, state.E, 8.0).trace).all()
+
+
+def test_fewer_draws_usually_suffice_where_trajectories_are_of_everything():
+    """What the budget is judged by; never more than are allowed."""
+    observations, narrow = Observations(outputs(), kernel=K, heads=2), LAYER.replace(head_dim=8)
+    wide, finite = pose(observations, LAYER, lookup("limit_law")), pose(observations, narrow, lookup("finite_head_dim"))
+    method = Networkwise()
+    assert method.usual_for(wide) == method.usual_steps == 400 + 1000
+    assert method.usual_for(finite) == 400 + 400
+    assert Networkwise(most_draws=100).usual_for(finite) == 400 + 100
+    pace = Pace(NOBODY, method, Budget())
+    pace.starts(finite)
+    assert pace.usual == 800
