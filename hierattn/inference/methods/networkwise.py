@@ -27,7 +27,8 @@ from hierattn.inference.methods.protocol import Method, Run, of_law
 from hierattn.inference.methods.sweeps import joint
 from hierattn.inference.methods.sweeps.directions import Lines, framed, lines_of
 from hierattn.inference.methods.sweeps.kernels import first
-from hierattn.inference.methods.sweeps.sweep import ORBITS, RECORDS, SIGMA_EVERY, Draws, Prior, State, chunk
+from hierattn.inference.methods.sweeps.state import Draws, Prior, State
+from hierattn.inference.methods.sweeps.sweep import ORBITS, RECORDS, SIGMA_EVERY, chunk
 from hierattn.inference.methods.sweeps.tempering import Tempering
 from hierattn.inference.problem import KERNEL_UNKNOWN, Posterior, Problem
 from hierattn.inference.verdict import convergence

@@ -120,7 +120,10 @@ def test_sharp_attention_does_not_end_a_fit_where_it_starts():
 def test_fewer_draws_usually_suffice_where_trajectories_are_of_everything():
     """What the budget is judged by; never more than are allowed."""
     observations, narrow = Observations(outputs(), kernel=K, heads=2), LAYER.replace(head_dim=8)
-    wide, finite = pose(observations, LAYER, lookup("limit_law")), pose(observations, narrow, lookup("finite_head_dim"))
+    wide, finite = (
+        pose(observations, LAYER, lookup("limit_law"), None),
+        pose(observations, narrow, lookup("finite_head_dim"), None),
+    )
     method = Networkwise()
     assert method.usual_for(wide) == method.usual_steps == 400 + 1000
     assert method.usual_for(finite) == 400 + 400

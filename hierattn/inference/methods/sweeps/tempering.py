@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from hierattn.inference.likelihood import Data
-from hierattn.inference.methods.sweeps.sweep import State
+from hierattn.inference.methods.sweeps.state import State
 
 STEPS = 5  # chunks of sweeps until all data count, if there are as many before the last of a warm-up
 

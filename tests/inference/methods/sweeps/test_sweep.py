@@ -15,8 +15,8 @@ from hierattn.inference.likelihood import ARRAYS, Data, covariance, prepare, ter
 from hierattn.inference.methods import networkwise
 from hierattn.inference.methods.networkwise import Networkwise
 from hierattn.inference.methods.protocol import Run
+from hierattn.inference.methods.sweeps import state, trajectories
 from hierattn.inference.methods.sweeps import sweep as sweeps
-from hierattn.inference.methods.sweeps import trajectories
 from tests.inference.drawn import outputs
 from tests.inference.mutants import mutant
 from tests.statistics import mean_agrees
@@ -259,7 +259,8 @@ def test_trajectories_pass_walls_of_singular_covariances(monkeypatch):
     monkeypatch.setattr(networkwise, "framed", lambda data: data)  # in the way are walls without frames and lines alone
     monkeypatch.setattr(networkwise, "lines_of", lambda data: None)
     assert diverged() < 1e-3
-    unbounded = mutant(sweeps, "DIVERGED, ASTRAY = 1000.0, 20.0", "DIVERGED, ASTRAY = 1000.0, 0.0")
+    unbounded = mutant(sweeps, "DIVERGED = 1000.0", "DIVERGED = 1e3")  # a copy
+    monkeypatch.setattr(unbounded, "steps_after", mutant(state, "ASTRAY = 20.0", "ASTRAY = 0.0").steps_after)
     kicks = mutant(trajectories, "LARGEST_KICK = 1.2, 2.0", "LARGEST_KICK = 1.2, 1e9")
     monkeypatch.setattr(unbounded, "kicked", kicks.kicked)
     monkeypatch.setattr(networkwise, "chunk", unbounded.chunk)
