@@ -23,7 +23,8 @@ from hierattn.layer import masks, record
 from hierattn.layer.architecture import Architecture
 from hierattn.observed.observations import Observations
 
-KERNEL_UNKNOWN = ("kernel_unknown", "separate_kernels")  # models of which it is a parameter
+SEPARATE = "separate_kernels"
+KERNEL_UNKNOWN = ("kernel_unknown", SEPARATE)  # models of which it is a parameter
 LAYER_NAMES = ("heads", *record.COUNTS, *record.WORDS, *record.ARRAYS, record.MASK)  # all fields but the scales
 
 
@@ -117,7 +118,7 @@ class Problem:
         obs = self.observations
         if self.name in KERNEL_UNKNOWN:
             data = likelihood.prepare(obs.S / obs.scale**2, obs.coordinates, self.layer, np.eye(obs.s))
-            return replace(data, unknown=Unknown(float(self.prior["concentration"]), obs.s, self.name == "separate_kernels"))
+            return replace(data, unknown=Unknown(float(self.prior["concentration"]), obs.s, self.name == SEPARATE))
         return likelihood.prepare(obs.S / obs.scale**2, obs.coordinates, self.layer, self.K, obs.tokens, self.basis)
 
 

@@ -30,18 +30,18 @@ from hierattn.inference.methods.sweeps.kernels import first
 from hierattn.inference.methods.sweeps.state import Draws, Prior, State
 from hierattn.inference.methods.sweeps.sweep import ORBITS, RECORDS, SIGMA_EVERY, chunk
 from hierattn.inference.methods.sweeps.tempering import Tempering
-from hierattn.inference.problem import KERNEL_UNKNOWN, Posterior, Problem
+from hierattn.inference.problem import KERNEL_UNKNOWN, SEPARATE, Posterior, Problem
 from hierattn.inference.verdict import convergence
 from hierattn.numerics.random_numbers import normals
 
 TURN = 1.5  # angle of a trajectory of the typical network: a quarter turn forgets where it began
-TURN_TOGETHER = 2.5  # of everything together: what is known least takes longer
+TURN_TOGETHER, TURN_UNKNOWN = 2.5, 20.0  # of everything together: what is known least takes longer, an unknown kernel most
 SHORT_TURN = 0.6  # at finite head_dim, where networks move on their own: most latents are hardly seen, scales are slower
-FEWEST, MOST, MOST_BESIDE_LINES, MOST_TOGETHER = 4, 32, 12, 64  # steps of a trajectory
+FEWEST, MOST, MOST_BESIDE_LINES, MOST_TOGETHER, MOST_UNKNOWN = 4, 32, 12, 64, 512  # steps of a trajectory
 WARM_UP, CHECK_EVERY = 8, 2  # chunks: of adaptation, and between questions whether draws are enough
 MOST_DRAWS = 20_000  # sweeps of a chain at most
-USUAL_DRAWS, LIKELIHOODS = 1_000, 2_000  # sweeps of a chain that usually suffice, and that cost as much as the likelihoods
-USUAL_TOGETHER = 400  # the same where trajectories are of everything
+USUAL_DRAWS, USUAL_TOGETHER = 1_000, 400  # sweeps of a chain that usually suffice; at finite head_dim
+LIKELIHOODS = 2_000  # sweeps that cost as much as the likelihoods
 SIGMA_ROOM = 2**16  # numbers of Sigma kept of a chunk, on average
 ROOM_FOR_SIGMA = 2**24  # numbers of Sigma that a fit keeps
 FIRST_LEAPS = 8
@@ -83,8 +83,8 @@ class Networkwise(Method):
         return why_not
 
     def prefers(self, problem: Problem) -> str | None:
-        """Wherever the kernel is known: of unknown ones it has not been shown to need less time than NUTS."""
-        return None if problem.name in KERNEL_UNKNOWN else "the law with a known kernel: scores are sampled network by network"
+        """The law with one kernel: of two unknown ones it has not been shown to need less time than NUTS."""
+        return None if problem.name == SEPARATE else "the law: scores are sampled network by network"
 
     @property
     def most_steps(self) -> int:
@@ -103,8 +103,8 @@ class Networkwise(Method):
 
     def usual_for(self, problem: Problem) -> int:
         """Fewer at finite head_dim, where trajectories are of everything."""
-        fewer = problem.layer.head_dim is not None
-        return min(self.warm_up_steps + USUAL_TOGETHER, self.usual_steps) if fewer else self.usual_steps
+        fewer = USUAL_TOGETHER if problem.layer.head_dim is not None else USUAL_DRAWS
+        return self.warm_up_steps + min(fewer, self.most_draws)
 
     @property
     def likelihood_steps(self) -> int:
@@ -128,7 +128,7 @@ class Networkwise(Method):
         keys = jax.vmap(partial(jax.random.fold_in, jax.random.key(run.seed)))(jnp.arange(run.chains))
         data = framed(data)
         lines, states = lines_of(data), starts(data, prior, run.seed, keys)
-        if isinstance(data.made, Heads):
+        if isinstance(data.made, Heads) or data.unknown is not None:
             states = with_joint(data, states)
         turn, most = TURN if data.made is None else SHORT_TURN, MOST if lines is None else MOST_BESIDE_LINES
         tempering = Tempering(1 if lines is None else self.warm_up)  # where covariances are nearly singular
@@ -189,8 +189,7 @@ def limit_law_likelihood(problem: Problem, found: Posterior, run: Run) -> Integr
 def with_joint(data: Data, states: State) -> State:
     """The same states of chains, with what trajectories of everything are tuned by."""
     chains, E = len(states.log_q), main(states.E)
-    tuned = jax.tree.map(lambda x: jnp.stack([x] * chains), joint.first(data))
-    each = jnp.ones((chains, *E.shape[2:]), E.dtype)
+    tuned, each = jax.tree.map(lambda x: jnp.stack([x] * chains), joint.first(data)), jnp.ones((chains, *E.shape[2:]), E.dtype)
     return states._replace(joint=tuned, square=each, slope=0 * each)
 
 
@@ -250,7 +249,8 @@ def leaps_for(states: State, turn: float, most: int) -> int:
     """Steps of a trajectory that turn the typical network by so much, if that is not too many."""
     log_step = np.median(np.asarray(states.log_step))
     if states.joint is not None:
-        log_step, turn, most = log_step + np.median(np.asarray(states.joint.log_factor)), TURN_TOGETHER, MOST_TOGETHER
+        log_step = log_step + np.median(np.asarray(states.joint.log_factor))
+        turn, most = (TURN_TOGETHER, MOST_TOGETHER) if states.kernel is None else (TURN_UNKNOWN, MOST_UNKNOWN)
     return int(np.clip(2 * round(turn / float(np.exp(log_step)) / 2), FEWEST, most))
 
 

@@ -36,11 +36,11 @@ AUTO = {
         posed(NARROW.replace(rotary=[1.0, 0.1], scaling="linear"), "finite_head_dim"),
         posed(LAYER.replace(rotary=[1.0])),
         posed(NARROW.replace(key_value_heads=1), "finite_head_dim", **ONE),
+        posed(model="kernel_unknown", kernel=None),
     ],
     "marginal": [posed(**ONE), posed(NARROW, "finite_head_dim", **ONE)],
     "moments": [posed(y=MANY_Y)],
     "nuts": [
-        posed(model="kernel_unknown", kernel=None),
         posed(LAYER.replace(mask="causal"), model="separate_kernels", kernel=None),
         posed(LAYER.replace(rotary=[1.0]), model="kernel_unknown", kernel=None),
         posed(model="student_t"),

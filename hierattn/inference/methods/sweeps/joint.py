@@ -1,10 +1,13 @@
-"""One trajectory of the latents of all networks together with both scales, by Hamiltonian Monte Carlo.
+"""One trajectory of the latents of all networks together with all parameters, by Hamiltonian Monte Carlo.
 
-Where most latents are hardly seen, as at finite head_dim, scales given the latents are known much better than without them, and
-moves of one given the other creep. Here every network keeps a step size of its own, all times a common factor, score_scale and
-value_scale have momenta too, and there is one acceptance for everything. Scales are kicked by the gradient of the log density
-at fixed latents; scores are score_scale times what is linear in E, so that in log score_scale it is <E, d/dE>. Kicks alternate
-between two sizes, with which the energy errs less than with equal ones (Blanes, Casas and Sanz-Serna 2014).
+Where most latents are hardly seen, as at finite head_dim, parameters given the latents are known much better than without them,
+and moves of one given the other creep. Here every network keeps a step size of its own, all times a common factor, parameters
+
+    x = (theta, log score_scale, log value_scale)        theta: where an unknown kernel is, if it is unknown
+
+have momenta too, and there is one acceptance for everything. They are kicked by the gradient of the log density at fixed
+latents; scores are score_scale times what is linear in E, so that in log score_scale it is <E, d/dE>. Kicks alternate between
+two sizes, with which the energy errs less than with equal ones (Blanes, Casas and Sanz-Serna 2014).
 """
 
 from collections.abc import Callable
@@ -15,68 +18,78 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from hierattn.inference.latent.latents import Latents, main, squares
-from hierattn.inference.likelihood import Data, Terms, log_likelihood, log_prior, terms_and_gradient
+from hierattn.inference.likelihood import Data, Terms, covariance, log_likelihood, log_prior, terms_and_gradient, terms_of
 from hierattn.inference.methods.sweeps.trajectories import kicked, turned, turns_of
 
 TARGET = 0.85  # acceptance rate of the shorter trajectories while steps are adapted
-LONGEST = 5.0  # kick of the scales, in typical momenta
+LONGEST = 5.0  # kick of the parameters, in typical momenta
 END = 2 * 0.21178  # share of a kick at both ends
 
 
 class Joint(NamedTuple):
-    """What steps are tuned by: log of the factor common to all, and the mean of g g', g the gradient in the log scales.
+    """What steps are tuned by: log of the factor common to all, and the mean of g g', g the gradient in the parameters.
 
-    That mean is what scales are known by, given the latents: E[g g'] = -E[second derivatives].
+    That mean is what they are known by, given the latents: E[g g'] = -E[second derivatives].
     """
 
     log_factor: Float[Array, ""]
-    known: Float[Array, "2 2"]
+    known: Float[Array, "x x"]
 
 
 def first(data: Data) -> Joint:
-    """Before anything was seen: as if score_scale were known as well as value_scale, which is more than it can be."""
+    """Before anything was seen: as if all were known as well as value_scale, which is more than they can be."""
     t, _, networks = data.S.shape
-    return Joint(jnp.log(0.5) + 0.0 * data.n, 2 * networks * t * data.n * jnp.eye(2))
+    dim = 2 if data.unknown is None else 2 + data.unknown.dim
+    return Joint(jnp.log(0.5) + 0.0 * data.n, 2 * networks * t * data.n * jnp.eye(dim))
 
 
-def gradient_of_scales(
-    data: Data, log_prior_of_scales: Callable, E: Latents, x: Float[Array, "2"], found: Terms, gradient: Latents
-) -> Float[Array, "2"]:
-    """In (log score_scale, log value_scale) at fixed latents; `found`, `gradient`: of the latents there."""
-    t, _, networks = data.S.shape
-    in_q = jnp.sum(main(E) * main(gradient))
-    in_o = jnp.sum(found.trace) * jnp.exp(-2 * x[1]) - networks * data.n * t
-    g = jnp.stack([in_q, in_o]) + jax.grad(lambda x: log_prior_of_scales(x[0], x[1]))(x)
-    return jnp.where(jnp.isfinite(g), g, 0)
+def terms_and_gradients(
+    data: Data, log_prior_of_parameters: Callable, E: Latents, x: Float[Array, " x"]
+) -> tuple[Terms, Latents, Float[Array, " x"]]:
+    """What the likelihood is made of, the gradient of its logarithm in latents, and that of the log density in x."""
+    o, (t, _, networks) = jnp.exp(x[-1]), data.S.shape
+    if data.unknown is None:
+        found, gradient = terms_and_gradient(data, E, jnp.exp(x[-2]), o)
+        in_scores = jnp.sum(main(E) * main(gradient))[None]
+    else:
+        found, back = jax.vjp(lambda E, x: _terms(data, E, x), E, x[:-1])
+        ones = jnp.ones_like(found.trace)
+        gradient, in_scores = back(Terms(-data.n / 2 * ones, -ones / (2 * o**2)))
+    in_o = jnp.sum(found.trace) / o**2 - networks * data.n * t
+    g = jnp.concatenate([in_scores, in_o[None]]) + jax.grad(log_prior_of_parameters)(x)
+    return found, gradient, jnp.where(jnp.isfinite(g), g, 0)
+
+
+def _terms(data: Data, E: Latents, x: Float[Array, " x_but_one"]) -> Terms:
+    return terms_of(data.S, covariance(data.unknown.at(data, x[:-1]), E, jnp.exp(x[-1])))
 
 
 def move_jointly(
     data: Data,
-    log_prior_of_scales: Callable,
+    log_prior_of_parameters: Callable,
     E: Latents,
-    x: Float[Array, "2"],
+    x: Float[Array, " x"],
     step: Float[Array, " network"],
     square: Float[Array, "r_q m_or_1 network"],
     joint: Joint,
     rng_key: Array,
     leaps: Any,
-) -> tuple[Latents, Float[Array, "2"], Terms, Float[Array, ""], Float[Array, "2"]]:
-    """Latents, (log score_scale, log value_scale), terms, the error of the energy, and the gradient of the scales at the start.
+) -> tuple[Latents, Float[Array, " x"], Terms, Float[Array, ""], Float[Array, " x"]]:
+    """Latents, x, terms, the error of the energy, and the gradient in x at the start.
 
     - step, square: step sizes of the networks, and variances of E that they are for, as for trajectories of their own
     - leaps: an even number
     """
     key_momentum, key_push, key_step, key_accept = jax.random.split(rng_key, 4)
     momentum = data.shaped(jax.random.normal(key_momentum, (data.latent_dim, data.S.shape[-1])))
-    push = jax.random.normal(key_push, (2,))
+    push = jax.random.normal(key_push, x.shape)
     factor = jnp.exp(joint.log_factor) * jax.random.uniform(key_step, minval=0.7, maxval=1.1)
     turns, C = turns_of(E, factor * step, square), factor * _inverse_root(joint.known)
 
     def leap(i: Any, moving: tuple) -> tuple:
         """A kick (half of one at both ends), and a step unless this is the end."""
         E, x, momentum, push, start, _ = moving
-        found, gradient = terms_and_gradient(data, E, jnp.exp(x[0]), jnp.exp(x[1]))
-        g = gradient_of_scales(data, log_prior_of_scales, E, x, found, gradient)
+        found, gradient, g = terms_and_gradients(data, log_prior_of_parameters, E, x)
         share, last = share_of(i, leaps), i == leaps
         kick = C.T @ g
         push = push + share * kick * jnp.minimum(1, LONGEST / jnp.maximum(jnp.linalg.norm(kick), 1e-300))
@@ -85,8 +98,8 @@ def move_jointly(
         return E, x, momentum, push, jax.tree.map(lambda new, old: jnp.where(i == 0, new, old), (found, g), start), found
 
     def energy(E: Latents, x: Array, momentum: Latents, push: Array, found: Terms) -> Array:
-        of_latents = squares(momentum) / 2 - log_prior(data, E) - log_likelihood(data, found, jnp.exp(x[1]))
-        return jnp.sum(of_latents) + jnp.sum(push**2) / 2 - log_prior_of_scales(x[0], x[1])
+        of_latents = squares(momentum) / 2 - log_prior(data, E) - log_likelihood(data, found, jnp.exp(x[-1]))
+        return jnp.sum(of_latents) + jnp.sum(push**2) / 2 - log_prior_of_parameters(x)
 
     nothing = Terms(*2 * (jnp.zeros_like(step),))
     begin = E, x, momentum, push, (nothing, jnp.zeros_like(x)), nothing
@@ -103,13 +116,13 @@ def share_of(i: Any, leaps: Any) -> Float[Array, ""]:
     return jnp.where((i == 0) | (i == leaps), END, jnp.where(i % 2 == 0, 2 * END, 2 - 2 * END))
 
 
-def adapted(joint: Joint, probability: Any, g: Float[Array, "2"], gain: Any, weight: Any) -> Joint:
-    """After a trajectory accepted with this probability, with gradient g of the scales where it began."""
+def adapted(joint: Joint, probability: Any, g: Float[Array, " x"], gain: Any, weight: Any) -> Joint:
+    """After a trajectory accepted with this probability, with gradient g in x where it began."""
     known = joint.known + weight * (g[:, None] * g - joint.known)
     return Joint(joint.log_factor + gain * (probability - TARGET), known)
 
 
-def _inverse_root(known: Float[Array, "2 2"]) -> Float[Array, "2 2"]:
+def _inverse_root(known: Float[Array, "x x"]) -> Float[Array, "x x"]:
     """C with C C' the inverse."""
     L = jnp.linalg.cholesky(known + 1e-6 * jnp.diag(jnp.diagonal(known)))
-    return jax.scipy.linalg.solve_triangular(L, jnp.eye(2), lower=True).T
+    return jax.scipy.linalg.solve_triangular(L, jnp.eye(len(L)), lower=True).T

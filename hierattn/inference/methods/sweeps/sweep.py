@@ -156,23 +156,40 @@ def at_kernel(data: Data, state: State) -> Data:
     return data if state.kernel is None else data.unknown.at(data, state.kernel.theta)
 
 
+def parameters(state: State) -> Float[Array, " x"]:
+    """Where an unknown kernel is, if there is one, and logarithms of the scales."""
+    theta = jnp.zeros(0) if state.kernel is None else state.kernel.theta
+    return jnp.concatenate([theta, jnp.stack([state.log_q, state.log_o])])
+
+
+def at_parameters(state: State, E: Latents, x: Float[Array, " x"]) -> State:
+    """The chain at other latents and parameters."""
+    kernel = None if state.kernel is None else state.kernel._replace(theta=x[:-2])
+    return state._replace(E=E, log_q=x[-2], log_o=x[-1], kernel=kernel)
+
+
 def move_unknown(data: Data, prior: Prior, state: State, rng_key: Array, gain: Any) -> State:
     """An unknown kernel and both scales."""
     weight = jnp.where(gain > 0, 3 / (state.sweep + 10.0), 0)
-    x = jnp.concatenate([state.kernel.theta, jnp.stack([state.log_q, state.log_o])])
-    E, x, kernel = move_kernel(data, prior.of_log, state.E, x, state.kernel, rng_key, gain, weight)
-    return state._replace(E=E, log_q=x[-2], log_o=x[-1], kernel=kernel)
+    E, x, kernel = move_kernel(data, prior.of_log, state.E, parameters(state), state.kernel, rng_key, gain, weight)
+    return at_parameters(state, E, x)._replace(kernel=kernel)
 
 
 def _all_together(
     data: Data, prior: Prior, state: State, rng_key: Array, leaps: Any, gain: Any
 ) -> tuple[State, Terms, Array, Array]:
-    """A trajectory of all latents and both scales; also terms, its acceptance probability, and did its energy go astray?"""
-    x, steps = jnp.stack([state.log_q, state.log_o]), (jnp.exp(state.log_step), state.variance)
-    E, x, found, error, g = move_jointly(data, prior.of_log, state.E, x, *steps, state.joint, rng_key, leaps)
+    """A trajectory of all latents and parameters; also terms, its acceptance probability, and did its energy go astray?"""
+
+    def log_prior_of_parameters(x: Array) -> Array:
+        return prior.of_log(x[-2], x[-1]) + (0.0 if data.unknown is None else data.unknown.log_prior(x[:-2]))
+
+    steps = jnp.exp(state.log_step), state.variance
+    E, x, found, error, g = move_jointly(
+        data, log_prior_of_parameters, state.E, parameters(state), *steps, state.joint, rng_key, leaps
+    )
     probability, weight = jnp.exp(-jnp.maximum(error, 0)), jnp.where(gain > 0, jnp.minimum(0.2, 3 / (state.sweep + 10.0)), 0)
     joint = adapted(state.joint, probability, g, gain, weight)
-    return state._replace(E=E, log_q=x[0], log_o=x[1], joint=joint), found, probability, error > DIVERGED
+    return at_parameters(state, E, x)._replace(joint=joint), found, probability, error > DIVERGED
 
 
 def shorter(leaps: Any) -> Any:
@@ -206,7 +223,8 @@ def sweep(
             state = state._replace(E=E)
     if state.joint is not None:
         leaps, key = jnp.where(adapting, shorter(leaps), leaps), jax.random.fold_in(key_uniform, 2)
-        state, found, probability, astray = _all_together(data, prior, state, key, leaps, gain)
+        state, found, probability, astray = _all_together(observed, prior, state, key, leaps, gain)
+        data = at_kernel(observed, state)
         diverged = diverged.sum() + astray
     state = move_centred(data, prior, state, found, z[:2], log_uniforms[:2])
 

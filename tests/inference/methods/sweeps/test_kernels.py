@@ -10,7 +10,8 @@ import pytest
 
 from hierattn import Architecture
 from hierattn.inference.latent.unknown import Unknown
-from hierattn.inference.likelihood import ARRAYS, Data, covariance, prepare
+from hierattn.inference.likelihood import ARRAYS, Data, covariance, log_likelihood, prepare, terms
+from hierattn.inference.methods.sweeps import joint as together
 from hierattn.inference.methods.sweeps import kernels, sweep
 from tests.inference.mutants import mutant
 from tests.statistics import mean_agrees
@@ -63,18 +64,43 @@ def joint(request):
         return replace(data, S=S_all), E, x
 
 
-def in_law(module, joint):
+def of_kernel(module):
+    """Trajectories of kernel and scales."""
+
+    def move(data, E, x, spread, key):
+        dim = len(x) - 2
+        kernel = module.Kernel(x[:dim], jnp.full(len(module.POWERS), -0.5), jnp.zeros(dim + 2), spread)
+        return module.move_kernel(data, PRIOR.of_log, E, x, kernel, key, 0.0, 0.0)[:2]
+
+    return move
+
+
+def of_all(module):
+    """Trajectories of everything."""
+
+    def move(data, E, x, spread, key):
+        tuned = module.Joint(jnp.log(0.35), jnp.linalg.inv(spread))
+        step, variance = jnp.full(M, 0.4), jnp.linspace(0.3, 1.0, S * E.shape[2]).reshape(S, -1, 1) * jnp.ones(M)
+        return module.move_jointly(data, log_prior_in(data), E, x, step, variance, tuned, key, 6)[:2]
+
+    return move
+
+
+def log_prior_in(data):
+    """Of kernel and scales."""
+    return lambda x: PRIOR.of_log(x[-2], x[-1]) + data.unknown.log_prior(x[:-2])
+
+
+def in_law(move, joint):
     """Do functions of kernel, scales, scores and data have the same means after the moves as before?"""
     data, E, x = joint
-    dim = x.shape[1] - 2
     spread = jnp.asarray(np.cov(np.asarray(x).T)) / 9
 
     def of_one(data, E, x, key):
         def once(i, state):
             E, x, accepted = state
-            kernel = module.Kernel(x[:dim], jnp.full(len(module.POWERS), -0.5), jnp.zeros(dim + 2), spread)
             before = x
-            E, x, _ = module.move_kernel(data, PRIOR.of_log, E, x, kernel, jax.random.fold_in(key, i), 0.0, 0.0)
+            E, x = move(data, E, x, spread, jax.random.fold_in(key, i))
             return E, x, accepted + jnp.any(x != before)
 
         return jax.lax.fori_loop(0, MOVES, once, (E, x, 0))
@@ -99,7 +125,45 @@ def functions(data, E, x):
 
 def test_moves_leave_the_joint_law_as_it_is(joint):
     """Differences within a replicate are tested: 0.09 standard deviations of a function at most."""
-    assert in_law(kernels, joint)
+    assert in_law(of_kernel(kernels), joint)
+
+
+def test_trajectories_of_everything_leave_it_too(joint):
+    assert in_law(of_all(together), joint)
+
+
+WRONG = [
+    ("- log_prior_of_parameters(x)\n", "- log_prior_of_parameters(jnp.concatenate([0 * x[:-2], x[-2:]]))\n"),
+    ("jax.random.uniform(key_accept) < jnp.exp(-error)", "jnp.isfinite(error)"),
+    ("jnp.sum(push**2) / 2", "jnp.sum(push**2)"),
+]
+
+
+@pytest.mark.parametrize("joint", variants(LAYERS, ["one kernel"]), indirect=True)
+@pytest.mark.parametrize(("right", "wrong"), WRONG)
+def test_wrong_trajectories_of_everything_are_seen(joint, right, wrong):
+    assert not in_law(of_all(mutant(together, right, wrong)), joint)
+
+
+def test_everything_is_kicked_by_the_gradient(joint):
+    """In scores and in parameters, by differences, for the first replicate."""
+    all_data, E, x = joint
+    data, E, x = replace(all_data, S=all_data.S[0]), E[0], x[0]
+
+    def log_density(E, x):
+        found = terms(data.unknown.at(data, x[:-2]), E, jnp.exp(x[-2]))
+        return jnp.sum(log_likelihood(data, found, jnp.exp(x[-1])))
+
+    def difference(E_by, x_by, h=1e-5):
+        prior = log_prior_in(data)
+        ends = [log_density(E + sign * h * E_by, x + sign * h * x_by) + prior(x + sign * h * x_by) for sign in (1, -1)]
+        return (ends[0] - ends[1]) / (2 * h)
+
+    _, in_E, in_x = together.terms_and_gradients(data, log_prior_in(data), E, x)
+    expected = [difference(0 * E, e) for e in jnp.eye(len(x))]
+    np.testing.assert_allclose(in_x, expected, rtol=1e-5, atol=1e-6)
+    along = jnp.asarray(np.random.default_rng(0).normal(size=E.shape))
+    np.testing.assert_allclose(jnp.sum(in_E * along), difference(along, 0 * x), rtol=1e-5)
 
 
 SLOW = pytest.mark.slow
@@ -119,7 +183,7 @@ MUTANTS = [
 @pytest.mark.parametrize("joint", variants(LAYERS, ["one kernel"]), indirect=True)
 @pytest.mark.parametrize(("right", "wrong"), MUTANTS)
 def test_a_wrong_move_is_seen(joint, right, wrong):
-    assert not in_law(mutant(kernels, right, wrong), joint)
+    assert not in_law(of_kernel(mutant(kernels, right, wrong)), joint)
 
 
 def test_the_gradient_of_terms_is_that_of_plain_algebra():
