@@ -1,5 +1,6 @@
 """Hard designs (networks, tokens, heads, coordinates): `hierattn fit` ends CONVERGED within five minutes, the whole command:
-sharp attention of one head, finite head dimensions, a kernel per network, masks, rotary embeddings; five seeds each."""
+sharp attention of one head, finite head dimensions, a kernel per network, unknown kernels, masks, rotary embeddings; five seeds
+each."""
 
 import json
 import subprocess
@@ -34,12 +35,12 @@ def own_kernels(networks: int, tokens: int, seed: int = 0) -> np.ndarray:
     return X @ X.swapaxes(1, 2) / 64
 
 
-def case(layer: Architecture, networks: int, coordinates: int, K: np.ndarray, seed: int) -> dict:
-    """One fit of outputs that come with their layer's description, whose scales are unknown to it."""
+def case(layer: Architecture, networks: int, coordinates: int, K: np.ndarray, seed: int, known: bool = True) -> dict:
+    """One fit of outputs with their layer's description, its scales unknown, and with its kernel if that is known."""
     with tempfile.TemporaryDirectory() as folder:
         data, out = Path(folder) / "outputs.npz", Path(folder) / "fit.nc"
-        arrays = record.arrays_of(layer)
-        np.savez(data, outputs=drawn(layer, K, networks, coordinates, seed), kernel=K, **arrays)
+        arrays = record.arrays_of(layer) | ({"kernel": K} if known else {})
+        np.savez(data, outputs=drawn(layer, K, networks, coordinates, seed), **arrays)
         model = [] if layer.head_dim is None else ["--model", "finite_head_dim"]
         start = time.perf_counter()
         ended = subprocess.run([HIERATTN, "fit", data, "--out", out, "--json", *model], capture_output=True, text=True)
@@ -79,4 +80,13 @@ DESIGNS = {
     "(50, 6, 2, 32), a kernel each": (Architecture(heads=2), 50, 32, own_kernels(50, 6)),
     "(50, 6, 2, 32), causal, rotary": (TURNED, 50, 32, kernels.rbf(6, 1.0)),
 }
+UNKNOWN = {
+    "(100, 4, 2, 64), kernel unknown": (Architecture(heads=2), 100, 64, kernels.rbf(4, 1.0)),
+    "(100, 8, 4, 256), kernel unknown": (Architecture(heads=4), 100, 256, kernels.rbf(8, 1.0)),
+}
 CASES = {f"{name}, seed {seed}": partial(case, *design, seed) for seed in range(SEEDS) for name, design in DESIGNS.items()}
+CASES |= {
+    f"{name}, seed {seed}": partial(case, *design, seed, known=False)
+    for seed in range(SEEDS)
+    for name, design in UNKNOWN.items()
+}
