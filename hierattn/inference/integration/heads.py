@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
 from hierattn.base.errors import check_counts, unusable
 from hierattn.base.float64 import in_float64
@@ -21,7 +21,7 @@ from hierattn.inference.integration.integrated import FEWEST, particles_at, part
 from hierattn.inference.likelihood import Data
 from hierattn.inference.problem import Problem
 
-BATCHES, ROUNDS = 4, 2
+BATCHES, PARTICLES = 4, 32
 NETWORKS = 64  # looked at, at most: a difference of .5 a network is seen with fewer
 REACH, POINTS, FINER, TIMES = (
     2.0,
@@ -78,37 +78,40 @@ def try_heads(problem: Problem, numbers: tuple[int, ...], place: tuple[float, fl
     obs = problem.observations
     some = obs if obs.networks <= NETWORKS else obs.first(NETWORKS)
     every = sorted({problem.layer.heads, *numbers})
-    return [tried(replace(problem, observations=some), number, place, seed) for number in every]
+    return [tried(replace(problem, observations=some), number, place, seed, number != problem.layer.heads) for number in every]
 
 
-def tried(problem: Problem, heads: int, place: tuple[float, float], seed: int) -> Tried:
-    """One number of heads."""
+def tried(problem: Problem, heads: int, place: tuple[float, float], seed: int, look: bool = True) -> Tried:
+    """One number of heads; its scales are looked for with one batch of particles before, or the place is near enough."""
     data = replace(problem, layer=problem.layer.replace(heads=heads, key_value_heads=None)).data()
-    scale, particles = problem.observations.scale, particles_for(data)
+    scale, particles = problem.observations.scale, min(PARTICLES, particles_for(data))
     if particles < FEWEST:
         raise unusable("try_heads", "networks whose scores can be integrated out", f"{heads} heads", "try fewer")
     at = np.log([place[0], place[1] / scale])
-    for k in range(ROUNDS):
-        keys = jax.random.split(jax.random.key(seed + k), BATCHES)
-        at, values = _best_near(data, at, keys, particles)
+    first, *keys = jax.random.split(jax.random.key(seed), 1 + BATCHES)
+    if look:
+        at, _ = _best_near(data, at, [first], particles)
+    at, values = _best_near(data, at, keys, particles, compiled=look)
     shares = np.exp(values - values.max(axis=0))
     found = values.max(axis=0) + np.log(shares.mean(axis=0)) - data.n * data.S.shape[0] * np.log(scale)
     error = shares.std(axis=0, ddof=1) / shares.mean(axis=0) / np.sqrt(BATCHES)
     return Tried(heads, float(np.exp(at[0])), float(np.exp(at[1]) * scale), np.asarray(found), error)
 
 
-def _best_near(data: Data, at: np.ndarray, keys: Any, particles: int) -> tuple[np.ndarray, np.ndarray]:
+def _best_near(
+    data: Data, at: np.ndarray, keys: list[Array], particles: int, compiled: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
     """Log scales near `at` of the largest evidence, by particles made there, and log evidences (batch, network)."""
     q, o = np.exp(at)
 
     def batch(key: Any) -> Any:
         return jax.tree.map(lambda x: jnp.asarray(x)[None], particles_at(data, q, o, key, particles))
 
-    clouds = in_threads(batch, list(keys), compiled=False)
+    clouds = in_threads(batch, keys, compiled)
 
     def surface(places: np.ndarray) -> np.ndarray:
         scales = jnp.exp(jnp.asarray(places)).T
-        return np.stack(in_threads(lambda cloud: np.asarray(reweighted(data, cloud, *scales)), clouds, compiled=False))
+        return np.stack(in_threads(lambda cloud: np.asarray(reweighted(data, cloud, *scales)), clouds, compiled))
 
     reach, steps = REACH / np.sqrt(2 * np.prod(data.latent_shape[:-1])), np.linspace(-1, 1, POINTS)
     offsets = np.stack(np.meshgrid(steps, steps, indexing="ij"), axis=-1).reshape(-1, 2)

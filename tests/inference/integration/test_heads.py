@@ -56,7 +56,7 @@ def test_the_right_number_of_heads_wins_on_its_own_data(truth):
 
 @pytest.mark.usefixtures("float64")
 def test_evidence_is_that_of_scores_drawn_from_their_prior():
-    """Two coordinates, one head. Standard error of the sum over 40 networks .8; value_scale off by half is seen."""
+    """Two coordinates, one head. Standard error of the sum over 40 networks 1.6; value_scale off by half is seen."""
     posed = problem(1, 1, 2)
     one = tried(posed, 1, (SCORE_SCALE, 1.0), 0)
     data, scale = posed.data(), posed.observations.scale
@@ -73,7 +73,7 @@ def test_evidence_is_that_of_scores_drawn_from_their_prior():
 
     evidence, error = brute(one.score_scale, one.value_scale)
     se = np.sqrt(np.sum(error**2) + np.sum(one.error**2))
-    assert se < 1.0
+    assert se < 2.0
     assert abs(np.sum(evidence - one.log_evidence)) < 4 * se
     off, _ = brute(one.score_scale, 1.5 * one.value_scale)
     assert abs(np.sum(off - one.log_evidence)) > 4 * se

@@ -46,7 +46,7 @@ def two_tokens():
     return prepare(S, 2, Architecture(heads=1), K), np.stack(exact)
 
 
-@pytest.fixture(scope="module", params=[one_token, one_token_of_heads, two_tokens], ids=lambda design: design.__name__)
+@pytest.fixture(scope="module", params=[one_token, pytest.param(one_token_of_heads, marks=pytest.mark.slow), two_tokens])
 def design(request):
     with jax.enable_x64(True):
         return request.param()
