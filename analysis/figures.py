@@ -18,7 +18,7 @@ from typing import Any
 HERE = Path(__file__).parent
 NAMES = (  # the longest first, and what others compile for a figure before it
     *("fig5", "theorem_sums", "fig4", "gaussian_safe", "fig2b", "head_dim", "kl_rate", "kurtosis_heads", "fig1", "fig2a"),
-    *("hierarchy", "fig3"),
+    *("hierarchy", "fig3", "depth_tails", "trainability"),
 )
 PROCESSES = 2
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from hierattn.reporting.notebook import diagnose
     from hierattn.reporting.page import report
     from hierattn.stack.blocks import MLP, Block, Norm
-    from hierattn.stack.embedding import Embedding
+    from hierattn.stack.embedding import Embedding, Unembedding
     from hierattn.stack.families import stack_from_config
     from hierattn.stack.stack import Stack
 
@@ -61,6 +61,7 @@ __all__ = [
     "Observations",
     "RandomInputs",
     "Stack",
+    "Unembedding",
     "UnsafeInputError",
     "activations",
     "against_gaussian",
@@ -109,6 +110,7 @@ _HOMES = {
     "MLP": "stack.blocks",
     "Norm": "stack.blocks",
     "Embedding": "stack.embedding",
+    "Unembedding": "stack.embedding",
     "Stack": "stack.stack",
     "stack_from_config": "stack.families",
 }

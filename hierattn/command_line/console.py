@@ -37,10 +37,13 @@ def print_record(title: str, result: dict[str, Any], as_json: bool) -> None:
         print(reason["message"])
 
 
-def print_columns(title: str, first: str, names: list[str], columns: dict[str, list[float]]) -> None:
+def print_columns(title: str, first: str, names: list[str], columns: dict[str, list[Any]]) -> None:
     """A table: a line for each name, a column for each list of numbers."""
     heads = [first, *(name.replace("_", " ") for name in columns)]
-    rows = [[name, *(f"{values[i]:.4g}" for values in columns.values())] for i, name in enumerate(names)]
+    rows = [
+        [name, *("-" if values[i] is None else f"{values[i]:.4g}" for values in columns.values())]
+        for i, name in enumerate(names)
+    ]
     widths = [max(len(cell) for cell in cells) for cells in zip(heads, *rows, strict=True)]
     lines = ("  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True)) for row in [heads, *rows])
     print("\n".join([title, *lines]))

@@ -59,7 +59,7 @@ def render(diagnosis: Diagnosis, fits: "dict[str, DataTree] | None" = None) -> s
     if rows:
         sections["Models"] = [fit_figures.models(rows)]
     shown = {title: [panel for panel in panels if panel is not None] for title, panels in sections.items()}
-    return _template().render(
+    return template().render(
         diagnosis=diagnosis,
         record=diagnosis.record,
         words=words,
@@ -82,7 +82,7 @@ def notebook(diagnosis: Diagnosis) -> str:
         figures.quantiles(diagnosis),
         prediction_figures.power(diagnosis),
     ]
-    return _template("notebook.html").render(
+    return template("notebook.html").render(
         diagnosis=diagnosis,
         words=words,
         panels=[panel for panel in panels if panel is not None],
@@ -99,7 +99,8 @@ def number(x: Any) -> str:
     return f"{x:.4g}" if isinstance(x, float) else str(x)
 
 
-def _template(name: str = "report.html") -> Any:
+def template(name: str = "report.html") -> Any:
+    """A template of this folder, with what all of them use."""
     loader = PackageLoader("hierattn.reporting", "")
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters["number"] = number

@@ -11,9 +11,10 @@ A block of placement      does to the stream x, branch by branch (attention, the
 with x multiplied by `skip` where it is added. All weights and biases are independent Gaussians (THEORY section 8).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -23,6 +24,7 @@ from hierattn.layer.architecture import Architecture
 from hierattn.stack.functions import function_of
 
 NORMS = ("rms", "layer")
+State = TypeVar("State")
 PLACEMENTS = ("pre", "post", "sandwich", "branch", "parallel", "none")
 
 
@@ -53,9 +55,12 @@ class MLP:
     - gated: SwiGLU and its kin
     - sigma_in, sigma_out: weights are N(0, sigma_in^2 / n) and N(0, sigma_out^2 / m)
     - sigma_bias, sigma_bias_out: biases are N(0, sigma^2); None for no bias
+    - units: hidden units that are drawn, if not all: products of tokens then fluctuate about the limit with the right
+      covariance, but with the skewness of so few units; the time does not grow with the width
     """
 
     width: int | None = None
+    units: int | None = None
     activation: Any = "gelu"
     gated: bool = False
     sigma_in: Any = 1.0
@@ -64,8 +69,12 @@ class MLP:
     sigma_bias_out: Any = None
 
     def __post_init__(self) -> None:
-        if self.width is not None and (not isinstance(self.width, Integral) or self.width < 1):
-            raise unusable("width", "a positive whole number of hidden units or None", repr(self.width))
+        for name in ("width", "units"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, Integral) or value < 1):
+                raise unusable(name, "a positive whole number of hidden units or None", repr(value))
+        if self.units is not None and self.width is None:
+            raise unusable("units", "None for infinitely many hidden units", self.units, "of these none is drawn")
         function_of(self.activation)
         numbers = ("sigma_in", "sigma_out", "sigma_bias", "sigma_bias_out")
         _check_numbers(**{name: (getattr(self, name), 0.0) for name in numbers})
@@ -103,6 +112,50 @@ class Block:
         named = (("attention", self.attention, self.attention_gain), ("mlp", self.mlp, self.mlp_gain))
         return [(name, branch, gain) for name, branch, gain in named if branch is not None]
 
+    def through(
+        self,
+        state: State,
+        output: Callable[[Any, State, State], State],
+        normed: Callable[[State], State],
+        added: Callable[[State, Any, Any, State], State],
+    ) -> State:
+        """The stream after the block, whatever a stream is described by.
+
+        - output: a branch's, given what it sees, for a stream that it is to be added to
+        - normed: by this block's norm
+        - added: a stream, what it is multiplied by, a branch's gain and output -> the stream with the branch
+        """
+        first = state
+        for name, branch, gain in self.branches():
+            seen = first if self.placement == "parallel" else state
+            seen = normed(seen) if self.placement in ("pre", "sandwich", "parallel") else seen
+            y = output(branch, seen, state)
+            y = normed(y) if self.placement in ("sandwich", "branch") else y
+            second = self.placement == "parallel" and name == "mlp" and self.attention is not None
+            state = added(state, 1.0 if second else self.skip, gain, y)
+            state = normed(state) if self.placement == "post" else state
+        return state
+
+    @property
+    def centres(self) -> bool:
+        """Does a norm take the mean off what is added?"""
+        return self.norm is not None and self.norm.kind == "layer" and self.placement in ("sandwich", "branch")
+
+    @property
+    def words(self) -> str:
+        """The block in a line."""
+        told = self.placement + ("" if self.norm is None else f" {self.norm.kind} norm")
+        if self.attention is not None:
+            layer = self.attention
+            told += f"; {layer.heads} heads" + ("" if layer.head_dim is None else f" of {layer.head_dim}")
+            told += "" if layer.key_value_heads is None else f", {layer.key_value_heads} of keys and values"
+            told += "".join(f", {name}" for name in ("mask", "rotary", "bias") if getattr(layer, name) is not None)
+        if self.mlp is not None:
+            mlp = self.mlp
+            told += f"; {'gated ' * mlp.gated}{mlp.activation if isinstance(mlp.activation, str) else 'an'} MLP"
+            told += " of infinite width" if mlp.width is None else f" of {mlp.width}"
+        return told
+
 
 def _check_numbers(**numbers: tuple[Any, float | None]) -> None:
     """Finite, and not below a bound; what JAX traces is not looked at."""
@@ -113,6 +166,6 @@ def _check_numbers(**numbers: tuple[Any, float | None]) -> None:
 
 jax.tree_util.register_dataclass(Norm, ["eps", "gain"], ["kind"])
 jax.tree_util.register_dataclass(
-    MLP, ["sigma_in", "sigma_out", "sigma_bias", "sigma_bias_out"], ["width", "activation", "gated"]
+    MLP, ["sigma_in", "sigma_out", "sigma_bias", "sigma_bias_out"], ["width", "units", "activation", "gated"]
 )
 jax.tree_util.register_dataclass(Block, ["attention", "mlp", "norm", "attention_gain", "mlp_gain", "skip"], ["placement"])

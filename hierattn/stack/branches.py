@@ -29,10 +29,22 @@ def attend(rng_key: Array, layer: Architecture, F: Float[Array, "network s r"]) 
     return Attended(law.factor(p, law.sample_values(key_values, len(F))), layer.attention(p))
 
 
-def perceive(rng_key: Array, mlp: MLP, F: Float[Array, "network s r"]) -> Float[Array, "network s k"]:
-    """Hidden units phi(sigma_in F xi + b), a column each, so scaled that their products sum to Sigma."""
-    inputs = _with_bias(mlp.sigma_in * F, mlp.sigma_bias)
-    B = _expected(mlp, inputs) if mlp.width is None else _drawn(rng_key, mlp, mlp.width, inputs)
+def perceive(rng_key: Array | None, mlp: MLP, F: Float[Array, "network s r"]) -> Float[Array, "network s k"]:
+    """Hidden units phi(sigma_in F xi + b), a column each, so scaled that their products sum to Sigma.
+
+    If only some are drawn, their products are brought nearer to the mean: the covariance of products falls as 1 / units, and
+    a mixture with weights 1 - w, w has w^2 of it and is a covariance of tokens too. Of infinitely many none is drawn: no key.
+    """
+    inputs, width = _with_bias(mlp.sigma_in * F, mlp.sigma_bias), mlp.width
+    if width is None:
+        return _with_bias(mlp.sigma_out * _expected(mlp, inputs), mlp.sigma_bias_out)
+    assert rng_key is not None, "hidden units are drawn"
+    if mlp.units is None or mlp.units >= width:
+        B = _drawn(rng_key, mlp, width, inputs)
+    else:
+        w = (mlp.units / width) ** 0.5
+        parts = [(1 - w) ** 0.5 * _expected(mlp, inputs), w**0.5 * _drawn(rng_key, mlp, mlp.units, inputs)]
+        B = reduced(jnp.concatenate(parts, axis=-1))
     return _with_bias(mlp.sigma_out * B, mlp.sigma_bias_out)
 
 

@@ -76,3 +76,20 @@ class Embedding:
     def tokens(self) -> int:
         """The number of tokens."""
         return len(self.gram if self.kernel is None else self.kernel)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unembedding:
+    """Logits of every token, of weights that nothing else shares: entries N(0, variance), no bias.
+
+    - vocabulary: how many logits a token has
+    - variance: of an entry; a Hugging Face model's is initializer_range^2
+    """
+
+    vocabulary: int
+    variance: float
+
+    def __post_init__(self) -> None:
+        check_counts(vocabulary=self.vocabulary)
+        if not (np.isfinite(self.variance) and self.variance >= 0):
+            raise unusable("variance", "a finite number of at least 0", self.variance)

@@ -12,7 +12,7 @@ from hierattn.base.errors import unusable
 from hierattn.layer.architecture import Architecture
 from hierattn.stack.blocks import MLP, Block, Norm
 from hierattn.stack.config import Config, read_fields, token_ids
-from hierattn.stack.embedding import Embedding
+from hierattn.stack.embedding import Embedding, Unembedding
 from hierattn.stack.stack import Stack
 
 
@@ -50,7 +50,8 @@ def gpt2(c: Config, ids: Any, embedding: Embedding | None) -> Stack:
         attention = attention.replace(sigma_q=attention.sigma_q * scale / slower)
         return Block(attention=attention, mlp=mlp, norm=norm)
 
-    return Stack(width=n, embedding=embedding, blocks=tuple(map(block, range(layers))), final_norm=norm)
+    parts: dict[str, Any] = {"blocks": tuple(map(block, range(layers))), "final_norm": norm, "unembedding": _unembedded(c)}
+    return Stack(width=n, embedding=embedding, **parts)
 
 
 def gpt_neox(c: Config, ids: Any, embedding: Embedding | None) -> Stack:
@@ -64,7 +65,8 @@ def gpt_neox(c: Config, ids: Any, embedding: Embedding | None) -> Stack:
         norm=norm,
         placement="parallel" if c.flag("use_parallel_residual") else "pre",
     )
-    return Stack(width=n, embedding=embedding or _embedded(c, ids), blocks=(block,) * layers, final_norm=norm)
+    parts: dict[str, Any] = {"blocks": (block,) * layers, "final_norm": norm, "unembedding": _unembedded(c)}
+    return Stack(width=n, embedding=embedding or _embedded(c, ids), **parts)
 
 
 def llama(c: Config, ids: Any, embedding: Embedding | None) -> Stack:
@@ -86,7 +88,7 @@ def llama(c: Config, ids: Any, embedding: Embedding | None) -> Stack:
         for w, mask in masks.items()
     }
     blocks = tuple(kinds[w] for w in c.windows(layers, window))
-    return Stack(width=n, embedding=embedding, blocks=blocks, final_norm=norm)
+    return Stack(width=n, embedding=embedding, blocks=blocks, final_norm=norm, unembedding=_unembedded(c))
 
 
 def bert(c: Config, ids: Any, embedding: Embedding | None) -> Stack:
@@ -160,6 +162,13 @@ def _embedded(
     return Embedding(kernel=K, norm=norm)
 
 
+def _unembedded(c: Config) -> Unembedding | None:
+    """Of models that do not use the table of tokens again."""
+    if c.flag("tie_word_embeddings"):
+        return None
+    return Unembedding(vocabulary=c.count("vocab_size", "hidden units"), variance=_range(c) ** 2)
+
+
 Build = Callable[[Config, Any, Embedding | None], Stack]
 LLAMA = {
     "vocab_size": 32000,
@@ -193,6 +202,7 @@ FAMILIES: dict[str, tuple[Build, dict[str, Any]]] = {
             "layer_norm_epsilon": 1e-5,
             "initializer_range": 0.02,
             "scale_attn_weights": True,
+            "tie_word_embeddings": True,
         },
     ),
     "gpt_neox": (

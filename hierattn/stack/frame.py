@@ -35,6 +35,18 @@ class Frame:
     width: int | None
     means: bool
 
+    def at(self, F: Float[Array, "network s q"]) -> "Frame":
+        """Other places, of tokens of the same width."""
+        return replace(self, F=F)
+
+    def normed(self, norm: Norm | None) -> "Frame":
+        """Every token normed."""
+        return self.at(normed(self.F, norm, self.means))
+
+    def plus(self, skip: Any, gain: Any, branch: "Frame") -> "Frame":
+        """The stream with a branch added."""
+        return added(self, skip, gain, branch.F)
+
     @property
     def gram(self) -> Float[Array, "network s s"]:
         """X X' / n."""
@@ -53,12 +65,13 @@ def normed(F: Float[Array, "network s r"], norm: Norm | None, means: bool) -> Fl
     return F * (norm.gain / jnp.sqrt(jnp.sum(F**2, axis=-1, keepdims=True) + norm.eps))
 
 
-def drawn(rng_key: Array, frame: Frame, L: Float[Array, "network s k"]) -> Float[Array, "network s r_and_more"]:
+def drawn(rng_key: Array | None, frame: Frame, L: Float[Array, "network s k"]) -> Float[Array, "network s r_and_more"]:
     """Places of Y = L W: first along the frame, then along directions of their own."""
     networks, _, r = frame.F.shape
     L = turned(L)
     if frame.width is None:
         return jnp.concatenate([jnp.zeros((*L.shape[:2], r), L.dtype), L], axis=-1)
+    assert rng_key is not None, "of a finite width"
     key_along, key_beyond = two_keys(rng_key)
     W = normals(key_along, (networks, L.shape[-1], r), L.dtype)
     if frame.width > r:

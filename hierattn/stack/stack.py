@@ -4,6 +4,7 @@ No weight is drawn, and no coordinate but those that hidden units need. At infin
 (and, at a finite head_dim or MLP width, values and hidden units).
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from dataclasses import replace as replace_fields
@@ -21,8 +22,8 @@ from hierattn.layer.kernels import factor
 from hierattn.numerics.random_numbers import two_keys
 from hierattn.stack.blocks import MLP, Block, Norm
 from hierattn.stack.branches import attend, entropy, perceive
-from hierattn.stack.embedding import Embedding
-from hierattn.stack.frame import Frame, added, drawn, normed, one_minus_cosine
+from hierattn.stack.embedding import Embedding, Unembedding
+from hierattn.stack.frame import Frame, added, drawn, one_minus_cosine
 
 ROOM = 2**20  # numbers of the largest array of a layer that are drawn at once
 MOST = 256  # networks drawn at once
@@ -35,7 +36,7 @@ class Streams(NamedTuple):
     - apart: 1 - cosine of every two tokens, to as many digits as it has
     - means: of a token over coordinates; zero where no LayerNorm asks for them
     - branch_gram: of the outputs of attention and MLP, where a block has them (zeros elsewhere), before they are added
-    - entropy: of attention, mean over queries; zero without attention
+    - entropy, largest: of attention's weights, and the largest of a row, means over queries; zero without attention
     """
 
     gram: Float[Array | np.ndarray, "network layer s s"]
@@ -43,6 +44,7 @@ class Streams(NamedTuple):
     means: Float[Array | np.ndarray, "network layer s"]
     branch_gram: Float[Array | np.ndarray, "network block 2 s s"]
     entropy: Float[Array | np.ndarray, "network block H"]
+    largest: Float[Array | np.ndarray, "network block H"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -53,12 +55,14 @@ class Stack:
     - embedding: how tokens enter
     - blocks: in order; `[block] * 12` repeats one, with weights of its own each time
     - final_norm: after the last block
+    - unembedding: what logits are made with, if their loss is asked for (`initial_losses`)
     """
 
     width: int | None
     embedding: Embedding
     blocks: tuple[Block, ...]
     final_norm: Norm | None = None
+    unembedding: Unembedding | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "blocks", tuple(self.blocks))
@@ -88,13 +92,19 @@ class Stack:
         norms = (self.embedding.norm, self.final_norm, *(block.norm for block in self.blocks))
         return any(norm is not None and norm.kind == "layer" for norm in norms)
 
+    def kinds(self) -> dict[str, int]:
+        """Blocks in words, and how many there are of each kind."""
+        return dict(Counter(block.words for block in self.blocks))
+
     def replace(self, **changes: Any) -> "Stack":
         """A copy with some fields changed."""
         return replace_fields(self, **changes)
 
     def at_infinite_width(self) -> "Stack":
         """The limit of width and of hidden units; heads and head_dim stay."""
-        blocks = (b if b.mlp is None else replace_fields(b, mlp=replace_fields(b.mlp, width=None)) for b in self.blocks)
+        blocks = (
+            b if b.mlp is None else replace_fields(b, mlp=replace_fields(b.mlp, width=None, units=None)) for b in self.blocks
+        )
         return self.replace(width=None, blocks=tuple(blocks))
 
     def sample(self, rng_key: Array, networks: int = 1) -> Streams:
@@ -116,7 +126,7 @@ class Stack:
         s, sizes = self.tokens, [self.tokens**2]
         for block in self.blocks:
             sizes += [] if block.attention is None else [block.attention.heads * s * s]
-            sizes += [] if block.mlp is None else [(s + 2) * (block.mlp.width or 200)]
+            sizes += [] if block.mlp is None else [(s + 2) * (block.mlp.units or block.mlp.width or 200)]
         return max(sizes)
 
 
@@ -124,19 +134,19 @@ class Stack:
 def _chunk(stack: Stack, rng_key: Array, networks: int) -> Streams:
     """Networks through all layers, one compiled program for each kind of block."""
     keys = jax.random.split(rng_key, len(stack.blocks) + 1)
-    frame = _enter(keys[0], stack, networks)
-    seen, branches, entropies = [_look(frame)], [], []
+    frame = enter(keys[0], stack, networks)
+    seen, branches, spreads = [_look(frame)], [], []
     for key, block in zip(keys[1:], stack.blocks, strict=True):
         frame, branch, spread = _through(key, frame, _at_width(block, stack.width))
         seen.append(_look(frame))
         branches.append(branch)
-        entropies.append(spread)
+        spreads.append(spread)
     if stack.final_norm is not None:
-        seen.append(_look(Frame(normed(frame.F, stack.final_norm, frame.means), frame.width, frame.means)))
-    heads = max(x.shape[-1] for x in entropies)
-    entropies = [x if x.shape[-1] == heads else jnp.zeros((networks, heads)) for x in entropies]
+        seen.append(_look(frame.normed(stack.final_norm)))
+    heads = max(x.shape[-1] for x in spreads)
+    spreads = [x if x.shape[-1] == heads else jnp.zeros((2, networks, heads)) for x in spreads]
     gram, apart, means = (jnp.stack(arrays, axis=1) for arrays in zip(*seen, strict=True))
-    return Streams(gram, apart, means, jnp.stack(branches, axis=1), jnp.stack(entropies, axis=1))
+    return Streams(gram, apart, means, jnp.stack(branches, axis=1), *jnp.stack(spreads, axis=2))
 
 
 def _at_width(block: Block, width: int | None) -> Block:
@@ -145,8 +155,8 @@ def _at_width(block: Block, width: int | None) -> Block:
     return replace_fields(block, attention=block.attention.at_width(width))
 
 
-def _enter(rng_key: Array, stack: Stack, networks: int) -> Frame:
-    """The embedded tokens: a Wishart matrix of the width, or what was given."""
+def enter(rng_key: Array | None, stack: Stack, networks: int) -> Frame:
+    """The embedded tokens: a Wishart matrix of the width, or what was given; nothing is drawn at infinite width."""
     embedding, n, means = stack.embedding, stack.width, stack.means
     empty = Frame(jnp.zeros((networks, stack.tokens, 1 if means else 0)), n, means)
     if embedding.kernel is not None:
@@ -156,7 +166,7 @@ def _enter(rng_key: Array, stack: Stack, networks: int) -> Frame:
         m = np.zeros(stack.tokens) if embedding.means is None or not means else embedding.means
         F = np.concatenate([m[:, None]] * means + [factor(embedding.gram - np.outer(m, m))], axis=1)
         frame = Frame(jnp.broadcast_to(F, (networks, *F.shape)), n, means)
-    return Frame(normed(frame.F, embedding.norm, means), n, means)
+    return frame.normed(embedding.norm)
 
 
 @jax.jit
@@ -168,25 +178,25 @@ def _look(frame: Frame) -> tuple[Array, Array, Array]:
 
 @jax.jit
 def _through(rng_key: Array, frame: Frame, block: Block) -> tuple[Frame, Array, Array]:
-    """One block: the stream after it, Gram matrices of its branches' outputs, mean entropies of its heads."""
+    """One block: the stream after it, Gram matrices of its branches' outputs, entropies and largest weights of its heads."""
     networks, s, _ = frame.F.shape
     grams = dict.fromkeys(("attention", "mlp"), jnp.zeros((networks, s, s), frame.F.dtype))
-    spread, before = jnp.zeros((networks, 1), frame.F.dtype), frame
-    for key, (name, branch, gain) in zip(jax.random.split(rng_key), block.branches(), strict=False):
-        seen = before.F if block.placement == "parallel" else frame.F
-        seen = normed(seen, block.norm, frame.means) if block.placement in ("pre", "sandwich", "parallel") else seen
-        key_branch, key_out = two_keys(key)
+    spreads = jnp.zeros((2, networks, 1), frame.F.dtype)
+    keys, names = iter(jax.random.split(rng_key)), iter([name for name, _, _ in block.branches()])
+
+    def output(branch: Any, seen: Frame, stream: Frame) -> Frame:
+        nonlocal spreads
+        key_branch, key_out = two_keys(next(keys))
         if isinstance(branch, MLP):
-            B = perceive(key_branch, branch, seen)
+            B = perceive(key_branch, branch, seen.F)
         else:
-            B, A = attend(key_branch, branch, seen)
-            spread = entropy(A).mean(axis=-1)
-        Y = drawn(key_out, frame, B)
-        if block.placement in ("sandwich", "branch"):
-            Y = normed(Y, block.norm, frame.means)
-        grams[name] = Y @ Y.mT
-        skip = 1.0 if block.placement == "parallel" and name == "mlp" and block.attention is not None else block.skip
-        frame = added(frame, skip, gain, Y)
-        if block.placement == "post":
-            frame = Frame(normed(frame.F, block.norm, frame.means), frame.width, frame.means)
-    return frame, jnp.stack(list(grams.values()), axis=1), spread
+            B, A = attend(key_branch, branch, seen.F)
+            spreads = jnp.stack([entropy(A), A.max(axis=-1)]).mean(axis=-1)
+        return stream.at(drawn(key_out, stream, B))
+
+    def with_branch(stream: Frame, skip: Any, gain: Any, Y: Frame) -> Frame:
+        grams[next(names)] = Y.gram
+        return stream.plus(skip, gain, Y)
+
+    frame = block.through(frame, output, lambda x: x.normed(block.norm), with_branch)
+    return frame, jnp.stack(list(grams.values()), axis=1), spreads

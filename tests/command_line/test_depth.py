@@ -6,6 +6,8 @@ import h5netcdf
 import numpy as np
 import pytest
 
+from hierattn.numerics import rqmc
+
 SMALL = ("--width", 8, "--heads", 2, "--layers", 2, "--tokens", 3, "--networks", 20, "--mlp", 12)
 
 
@@ -47,3 +49,18 @@ def test_a_config(run, tmp_path):
     assert "token_ids: expected token ids beside a config" in err
     assert run("depth", "--token-ids", "5,x")[0] == 2
     assert run("depth", "--networks", 1)[0] == 2
+
+
+def test_a_picture_and_a_page(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(rqmc, "BUDGET", 2**14)
+    picture, page = tmp_path / "depth.png", tmp_path / "depth.html"
+    code, out, err = run("depth", *SMALL, "--figure", picture, "--report", page)
+    assert (code, err) == (0, "")
+    assert len(out.splitlines()) == 6  # other theories only where they are asked for
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert "infinitely many heads" in page.read_text()
+    assert "hierattn depth --width 8" in page.read_text()
+    told = json.loads(run("depth", *SMALL, "--baselines", "--json")[1])
+    assert len(told["baselines"]["infinitely many heads"]["cosine"]) == 4
+    assert run("depth", *SMALL, "--figure", picture)[0] == 2  # it is there already
+    assert "figure: expected a name that ends in .png, .pdf, .svg" in run("depth", *SMALL, "--figure", tmp_path / "x.gif")[2]

@@ -26,10 +26,17 @@ frame.onload = () => {
 </script></body>"""
 
 
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """A folder with a report."""
+    folder, fitted = tmp_path_factory.mktemp("report"), trees.fit()
+    report(diagnose(fitted), folder / "report.html", fits={"limit_law": fitted, "rival": trees.fit(offset=-3.0)})
+    return folder
+
+
 @pytest.mark.parametrize("width", [1280, 400])
-def test_figures_are_visible_and_nothing_is_loaded(width, tmp_path):
-    report(diagnose(trees.fit()), tmp_path / "report.html", fits={"limit_law": trees.fit(), "rival": trees.fit(offset=-3.0)})
-    (tmp_path / "probe.html").write_text(PROBE % width)
+def test_figures_are_visible_and_nothing_is_loaded(width, written, tmp_path):
+    (written / "probe.html").write_text(PROBE % width)
     command = [
         CHROMIUM,
         *FLAGS,
@@ -37,7 +44,7 @@ def test_figures_are_visible_and_nothing_is_loaded(width, tmp_path):
         f"--user-data-dir={tmp_path / 'profile'}",
         "--virtual-time-budget=5000",
     ]
-    command += ["--window-size=1400,1000", "--dump-dom", f"file://{tmp_path / 'probe.html'}"]
+    command += ["--window-size=1400,1000", "--dump-dom", f"file://{written / 'probe.html'}"]
     run = subprocess.run(command, capture_output=True, text=True, timeout=300)
     found = json.loads(re.search(r"<pre>(.*?)</pre>", run.stdout, re.DOTALL).group(1))
     assert "CONSOLE" not in run.stderr

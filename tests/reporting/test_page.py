@@ -235,8 +235,8 @@ def test_each_payload_in_the_template(words, raw):
     subject = raw.subject._replace(observations=_named(raw.subject.observations, words))
     renamed = replace(raw, subject=subject)
     renamed.__dict__["record"] = raw.record | {"source": words, "command": f"hierattn diagnose {words}"}
-    drawn_once = page._template("notebook.html").render(diagnosis=renamed, words=page.words, panels=[], raw=page.Markup)
-    harmless = page._template("notebook.html").render(diagnosis=raw, words=page.words, panels=[], raw=page.Markup)
+    drawn_once = page.template("notebook.html").render(diagnosis=renamed, words=page.words, panels=[], raw=page.Markup)
+    harmless = page.template("notebook.html").render(diagnosis=raw, words=page.words, panels=[], raw=page.Markup)
     assert Page(drawn_once).skeleton() == Page(harmless).skeleton()
 
 

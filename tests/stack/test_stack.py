@@ -60,14 +60,6 @@ VARIANTS = {
             Block(mlp=PERCEPTRON, placement="none", skip=0.9),
         ],
     ),
-    "inputs given: parallel, post, LayerNorm": Stack(
-        width=8,
-        embedding=Embedding.given(3 * np.random.default_rng(0).normal(size=(3, 8))),
-        blocks=[
-            replace(LOUD, norm=LAYER, placement="parallel", attention_gain=3.0, skip=0.5),
-            replace(LOUD, attention=LOUD.attention.replace(head_dim=4, rotary=[1.0, 0.1]), norm=LAYER, placement="post"),
-        ],
-    ),
     "width below tokens": Stack(
         width=3,
         embedding=Embedding.of_tokens([1, 2, 3, 4, 1], 1.0, 0.2, [0, 0, 0, 1, 1], 0.3, norm=LAYER),
@@ -83,6 +75,14 @@ VARIANTS = {
     ),
 }
 SELDOM = {
+    "inputs given: parallel, post, LayerNorm": Stack(
+        width=8,
+        embedding=Embedding.given(3 * np.random.default_rng(0).normal(size=(3, 8))),
+        blocks=[
+            replace(LOUD, norm=LAYER, placement="parallel", attention_gain=3.0, skip=0.5),
+            replace(LOUD, attention=LOUD.attention.replace(head_dim=4, rotary=[1.0, 0.1]), norm=LAYER, placement="post"),
+        ],
+    ),
     "none, a token twice": with_blocks(STACK, norm=None, placement="none").replace(
         final_norm=None, embedding=Embedding.of_tokens([5, 9, 5])
     ),

@@ -64,6 +64,38 @@ def test_numbers_of_gram_matrices():
     assert found.norm.shape == (5, 3)
 
 
+@pytest.mark.parametrize("norm", [None, Norm(kind="layer", eps=0.1)])
+def test_kurtosis_of_a_branch_that_is_the_whole_stream(norm):
+    """Without skip: attention's in the first block, the MLP's in the second; nothing where there is no such branch."""
+    how = {"skip": 0.0, "norm": norm, "placement": "sandwich" if norm else "none"}
+    blocks = [Block(attention=BLOCK.attention, **how), Block(mlp=MLP(width=6, sigma_bias=0.5), **how)]
+    found = told(Stack(width=6, embedding=Embedding.independent(3), blocks=blocks))
+    for k, name in ((1, "attention"), (2, "mlp")):
+        own = found[f"kurtosis_{name}"]
+        assert np.isclose(own[k], found["kurtosis"][k], rtol=1e-9)
+        assert np.isclose(found[f"kurtosis_{name}_error"][k], found["kurtosis_error"][k], rtol=1e-9)
+        assert own[0] is own[3 - k] is None
+
+
+def test_weights_are_those_of_scores():
+    """One layer of infinite width, independent tokens: scores are independent normals, here drawn in NumPy."""
+    layer = Architecture(heads=2, sigma_q=2.0)
+    stack = Stack(width=None, embedding=Embedding.independent(5), blocks=[Block(attention=layer, norm=Norm(eps=0.0))])
+    found = told(stack)
+    w = np.exp(2 * np.random.default_rng(0).normal(size=(NETWORKS, 2, 5, 5)))
+    w /= w.sum(axis=-1, keepdims=True)
+    for name, each in (("entropy", -(w * np.log(w)).sum(axis=-1)), ("largest", w.max(axis=-1))):
+        known = each.mean(axis=(1, 2))
+        assert within(found[name][1], known.mean(), np.hypot(found[f"{name}_error"][1], known.std() / NETWORKS**0.5))
+        assert np.isclose(found[f"{name}_spread"][1], known.std(), rtol=0.15)
+    assert found["entropy"][0] is None
+    ended = told(stack.replace(final_norm=Norm()), 2)  # nothing attends after the last block
+    assert [value is None for value in ended["largest"]] == [value is None for value in ended["entropy"]] == [True, False, True]
+    uniform = stack.replace(blocks=[Block(attention=layer.replace(sigma_q=0.0, mask="causal"), norm=Norm())])
+    assert np.isclose(told(uniform, 2)["entropy"][1], np.log([1, 2, 3, 4, 5]).mean())
+    assert np.isclose(told(uniform, 2)["largest"][1], (1 / np.arange(1, 6)).mean())
+
+
 def test_errors_are_those_of_networks():
     """Means of many small samples spread as their errors say."""
     stack = Stack(width=6, embedding=Embedding.independent(3), blocks=[BLOCK])

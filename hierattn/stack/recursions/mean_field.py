@@ -8,6 +8,7 @@ with y2 = E sum_j w_ij^2 and y11 = E sum_j w_ij w_kj, exactly for any number of 
 different keys, or positions matter, tokens are not exchangeable, and the recursion is refused.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -20,6 +21,8 @@ from hierattn.numerics.softmax_integrals import overlap
 from hierattn.stack.blocks import MLP, Block, Norm
 from hierattn.stack.functions import dual
 from hierattn.stack.stack import Stack
+
+Overlaps = Callable[[int, float, "Exchangeable"], tuple[float, float]]
 
 
 class Exchangeable(NamedTuple):
@@ -45,21 +48,35 @@ class Exchangeable(NamedTuple):
         return Exchangeable(scale * self.v, scale * self.k)
 
 
-def mean_field(stack: Stack) -> list[Exchangeable]:
-    """The stream after every layer, as `Stack.sample` counts them, for infinitely many heads at infinite width."""
+def exact(tokens: int, score_scale: float, state: Exchangeable) -> tuple[float, float]:
+    """y2 and y11 of so many tokens."""
+    tau = score_scale * (state.v * (state.v - state.k)) ** 0.5
+    return overlap(tokens, tau, 1.0)[0], overlap(tokens, tau, state.cosine)[0]
+
+
+def random_energy(tokens: int, score_scale: float, state: Exchangeable) -> tuple[float, float]:
+    """The same in the limit of many tokens: max(0, 1 - beta_c / beta) and 0 (Giorlandino and Goldt 2026)."""
+    return max(0.0, beyond(tokens, score_scale, state)), 0.0
+
+
+def beyond(tokens: int, score_scale: float, state: Exchangeable) -> float:
+    """1 - beta_c / beta: how far scores are beyond the point where attention begins to choose; negative before it."""
+    tau = score_scale * (state.v * (state.v - state.k)) ** 0.5
+    return float(1 - (2 * np.log(tokens)) ** 0.5 / tau) if tau else -np.inf
+
+
+def mean_field(stack: Stack, overlaps: Overlaps = exact) -> list[Exchangeable]:
+    """The stream after every layer, as `Stack.sample` counts them, for infinitely many heads at infinite width.
+
+    overlaps: y2 and y11 of (tokens, score_scale, state): `exact`, or their limit `random_energy`
+    """
     for block in stack.blocks:
         if block.attention is not None:
             _check(block.attention)
     found = [_embedded(stack).normed(stack.embedding.norm)]
     for block in stack.blocks:
-        found.append(_through(block, found[-1], stack.tokens))
+        found.append(_through(block, found[-1], stack.tokens, overlaps))
     return found if stack.final_norm is None else [*found, found[-1].normed(stack.final_norm)]
-
-
-def random_energy(tokens: int, score_scale: float, state: Exchangeable) -> tuple[float, float]:
-    """y2 and y11 in the limit of many tokens: max(0, 1 - beta_c / beta) and 0 (Giorlandino and Goldt 2026)."""
-    tau = score_scale * (state.v * (state.v - state.k)) ** 0.5
-    return max(0.0, 1 - (2 * np.log(tokens)) ** 0.5 / tau) if tau else 0.0, 0.0
 
 
 def _check(layer: Architecture) -> None:
@@ -74,6 +91,8 @@ def _check(layer: Architecture) -> None:
 
 def _embedded(stack: Stack) -> Exchangeable:
     K = stack.embedding.kernel if stack.embedding.kernel is not None else stack.embedding.gram
+    if stack.means and stack.embedding.means is not None and np.any(stack.embedding.means):
+        raise unusable("embedding", "tokens of mean zero, where a LayerNorm sees them", "others", "sample the stack instead")
     v, k = K[0, 0], K[0, -1]
     exchangeable = np.full(K.shape, k) + (v - k) * np.eye(len(K))
     if not np.allclose(K, exchangeable, rtol=1e-12, atol=1e-12 * v) or not 0 <= k <= v or v == 0:
@@ -81,27 +100,18 @@ def _embedded(stack: Stack) -> Exchangeable:
     return Exchangeable(float(v), float(k))
 
 
-def _through(block: Block, state: Exchangeable, tokens: int) -> Exchangeable:
-    before, norm = state, block.norm
-    for name, branch, gain in block.branches():
-        seen = before if block.placement == "parallel" else state
-        seen = seen.normed(norm) if block.placement in ("pre", "sandwich", "parallel") else seen
-        y = _perceived(branch, seen) if isinstance(branch, MLP) else attended(branch, seen, tokens)
-        y = y.normed(norm) if block.placement in ("sandwich", "branch") else y
-        second = block.placement == "parallel" and name == "mlp" and block.attention is not None
-        state = state.plus(1.0 if second else block.skip, gain, y)
-        state = state.normed(norm) if block.placement == "post" else state
-    return state
+def _through(block: Block, state: Exchangeable, tokens: int, overlaps: Overlaps) -> Exchangeable:
+    def output(branch: Any, seen: Exchangeable, _: Exchangeable) -> Exchangeable:
+        return _perceived(branch, seen) if isinstance(branch, MLP) else attended(branch, seen, tokens, overlaps)
+
+    return block.through(state, output, lambda x: x.normed(block.norm), Exchangeable.plus)
 
 
-def attended(layer: Architecture, state: Exchangeable, tokens: int, y: Any = None) -> Exchangeable:
-    """Mean Sigma of attention; y: (y2, y11), the exact ones if not given."""
-    q, o = float(layer.score_scale[0]), float(layer.value_scale[0])
-    if y is None:
-        tau = q * (state.v * (state.v - state.k)) ** 0.5
-        y = overlap(tokens, tau, 1.0)[0], overlap(tokens, tau, state.cosine)[0]
-    apart = state.v - state.k
-    return Exchangeable(o**2 * (state.k + apart * y[0]), o**2 * (state.k + apart * y[1]))
+def attended(layer: Architecture, state: Exchangeable, tokens: int, overlaps: Overlaps = exact) -> Exchangeable:
+    """Mean Sigma of attention."""
+    o, apart = float(layer.value_scale[0]), state.v - state.k
+    y2, y11 = overlaps(tokens, float(layer.score_scale[0]), state)
+    return Exchangeable(o**2 * (state.k + apart * y2), o**2 * (state.k + apart * y11))
 
 
 @in_float64

@@ -10,9 +10,9 @@ from hierattn import MLP, Architecture, Block, Embedding, InputError, Norm, Stac
 from hierattn.law.joint_moments import mean_of_tokens
 from hierattn.numerics import rqmc
 from hierattn.numerics.softmax_integrals import overlap
-from hierattn.stack import infinite_heads as recursion
-from hierattn.stack.infinite_heads import infinite_heads
-from hierattn.stack.mean_field import Exchangeable, attended, mean_field, random_energy
+from hierattn.stack.recursions import infinite_heads as recursion
+from hierattn.stack.recursions.infinite_heads import infinite_heads
+from hierattn.stack.recursions.mean_field import Exchangeable, attended, mean_field, random_energy
 from tests.statistics import mean_agrees, within
 
 LAYER = Architecture(heads=2, sigma_q=1.5)
@@ -46,8 +46,21 @@ def test_one_layer_is_the_mean_of_draws_whatever_the_heads():
     gram = stack.sample(jax.random.key(0), 4096).gram[:, 1]
     known = mean_field(stack)[1]
     assert mean_agrees(gram, known.v * np.eye(3) + known.k * (1 - np.eye(3)))
-    wrong = attended(LAYER, Exchangeable(1 / 1.1, 0.3 / 1.1), 3, (1 / 3, 1 / 3))  # uniform attention
+    wrong = attended(LAYER, Exchangeable(1 / 1.1, 0.3 / 1.1), 3, lambda *_: (1 / 3, 1 / 3))  # uniform attention
     assert not mean_agrees(gram[:, 0, 0], 0.81 + wrong.v)
+
+
+@pytest.mark.parametrize("kind", ["rms", "layer"])
+def test_given_inputs_keep_their_means(kind):
+    """Without attention nothing is random at infinite width: the recursion is the chain, whose LayerNorm takes means off."""
+    block = Block(mlp=MLP(activation="relu"), norm=Norm(kind=kind, eps=0.1))
+    given = Embedding.given(0.7 + np.random.default_rng(0).normal(size=(3, 5)))
+    stack = Stack(width=None, embedding=given, blocks=[block] * 2, final_norm=block.norm)
+    np.testing.assert_allclose(infinite_heads(stack), stack.sample(jax.random.key(0)).gram[0], rtol=1e-9)
+    if kind == "layer":
+        alike = Stack(width=None, embedding=Embedding.given(np.eye(3)), blocks=[block])
+        with pytest.raises(InputError, match="embedding: expected tokens of mean zero"):
+            mean_field(alike)
 
 
 def test_many_heads_tend_to_it():
