@@ -58,6 +58,7 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # workers, programs that test
     prune(compiled)
     os.environ |= {"JAX_COMPILATION_CACHE_DIR": str(compiled), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
     os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+os.environ |= {"MALLOC_MMAP_THRESHOLD_": str(2**25), "MALLOC_TRIM_THRESHOLD_": str(2**34)}  # of workers: memory is used again
 os.environ.setdefault("PYTHONHASHSEED", "0")  # of workers: NumPyro orders what it compiles by hashes of names
 
 sys.dont_write_bytecode = False  # else every program that tests start compiles all files of ours again

@@ -5,6 +5,7 @@ import pytest
 
 from hierattn import Architecture, InputError, Law, Observations, diagnose, kernels
 from hierattn.diagnostics import judgement
+from hierattn.diagnostics.record import of_scales
 from hierattn.diagnostics.subject import Subject
 from tests.diagnostics import drawn
 
@@ -114,8 +115,9 @@ def test_heads_keep_scales_of_their_own():
     found = diagnose(Observations(y, np.eye(4), layer=HEADS))
     assert found.consistent is not False
     np.testing.assert_array_equal(found.subject.law.layer.score_scale, [0.4, 3.0])
-    assert (found.record["score_scale"], found.record["value_scale"]) == ([0.4, 3.0], [1.0, 2.0])
-    assert (found.record["score_scale_error"], found.record["scales"]) == (0.0, "given")
+    record = of_scales(found)
+    assert (record["score_scale"], record["value_scale"]) == ([0.4, 3.0], [1.0, 2.0])
+    assert (record["score_scale_error"], found.subject.origin) == (0.0, "given")
     assert found.predictive["excess kurtosis"].p_value > 0.01
     same = diagnose(Observations(y, np.eye(4), heads=2), score_scale=0.4, value_scale=1.0)
     assert same.consistent is False

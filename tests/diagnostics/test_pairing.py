@@ -5,6 +5,7 @@ import pytest
 
 from hierattn import Architecture, Law, Observations, diagnose, kernels
 from hierattn.diagnostics import reference, statistics
+from hierattn.diagnostics.record import of_tests
 from tests.diagnostics import drawn
 from tests.statistics import within
 
@@ -31,7 +32,7 @@ def test_kernels_in_another_order_are_noticed_and_those_in_the_right_one_are_not
     right = diagnosed(y, K)
     assert (right.consistent, right.codes) == (True, [])
     assert right.powers["pairing"] > 0.99
-    record = right.record
+    record = of_tests(right)
     assert within(record["pairing_observed"], record["pairing_law"], record["pairing_law_error"])
     assert within(record["pairing_law"], 1, record["pairing_law_error"])
     reversed_too = [K[::-1]] if seed else []  # by `make verify`; below a third of the networks is reversed every time
@@ -39,7 +40,8 @@ def test_kernels_in_another_order_are_noticed_and_those_in_the_right_one_are_not
         found = diagnosed(y, wrong)
         assert (found.consistent, found.codes) == (False, ["pairing"])
         assert abs(found.reasons[0]["numbers"]["slope"]) < 0.4
-        assert found.record["p_pairing"] < found.record["level"] < found.record["p_kernel"]
+        record = of_tests(found)
+        assert record["p_pairing"] < record["level"] < record["p_kernel"]
         assert found.next_steps[0].startswith("is each kernel that of its own network?")
 
 
@@ -64,7 +66,7 @@ def test_there_is_no_such_test_where_it_does_not_matter_who_has_which():
     found = diagnose(Observations(drawn.law(0, 40, C), np.eye(4), heads=1), **GIVEN)
     assert "pairing" not in found.examination.p_values
     assert "pairing" not in found.powers
-    assert found.record["p_pairing"] is None
+    assert of_tests(found)["p_pairing"] is None
     y, K = networks(5, 40, width=4_000)
     alike = diagnosed(y, K)
     assert "pairing" not in alike.powers

@@ -27,7 +27,7 @@ LAYERS = {
 }
 
 
-@pytest.fixture(scope="module", params=LAYERS)
+@pytest.fixture(scope="module", params=variants(LAYERS, ["one kernel"]))
 def joint(request):
     """Data of each replicate, E, and (theta, log_q, log_o), from their joint law; frames differ between networks."""
     layer, separate = LAYERS[request.param]
