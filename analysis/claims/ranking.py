@@ -1,6 +1,6 @@
 """Ranking of models by leaving networks out: on data of the law it leads, or no model is told from it; on Gaussian data the
-Gaussian of infinitely many heads does; a law without shared scores loses on both. Designs (networks, tokens, heads,
-coordinates)."""
+Gaussian of infinitely many heads does; a law without shared scores loses on both. 150 networks, 4 tokens, one head, 16
+coordinates; models that do not converge in their share of the time are left out and said."""
 
 from functools import partial
 
@@ -12,6 +12,7 @@ from hierattn import Architecture, Law, Observations, compare_models
 SEED = 0
 MODELS = ("limit_law", "infinite_heads", "separate_kernels", "student_t")
 TOLD = 3.0  # standard errors of a difference
+BUDGET = "20m"  # for all models
 
 
 def outputs(networks: int, coordinates: int, layer: Architecture, gaussian: bool) -> np.ndarray:
@@ -28,7 +29,7 @@ def case(gaussian: bool, heads: int = 1, networks: int = 150, coordinates: int =
     """The table's lines, and whether the right model leads while the wrong ones are told from it."""
     layer = Architecture(heads=heads).with_scales(1.6, 1.0)
     observations = Observations(outputs(networks, coordinates, layer, gaussian), kernel=np.eye(4), heads=heads)
-    ranking = compare_models(observations, models=MODELS, seed=SEED)
+    ranking = compare_models(observations, models=MODELS, seed=SEED, budget=BUDGET)
     rows = {row["model"]: row for row in ranking.rows}
     right, wrong = ("infinite_heads", ["limit_law"]) if gaussian else ("limit_law", ["infinite_heads", "student_t"])
     best = rows.get(right)

@@ -4,6 +4,7 @@ Scores are integrated out: the likelihood of a network given scores fitted to th
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,6 +14,7 @@ import numpy as np
 from hierattn.base.errors import InputError
 from hierattn.base.reasons import reason
 from hierattn.inference.calling import MODELS
+from hierattn.inference.course.budget import Budget, budget_of
 from hierattn.inference.fitting import fit, layer_of
 from hierattn.layer.architecture import Architecture
 from hierattn.observed.observations import Observations, read
@@ -47,6 +49,7 @@ def compare_models(
     width: int | None = None,
     seed: int = 0,
     chains: int = 4,
+    budget: Budget | float | str | None = None,
     advance: Callable[[str, int], Any] = lambda model, done: None,
 ) -> Ranking:
     """Fit models to the same outputs and rank them by the expected log density of a new network.
@@ -58,21 +61,31 @@ def compare_models(
     - `integration_error`: what integrating the scores out adds
     - `khat`: largest Pareto k over networks
 
+    budget: seconds, or words like "20m", for all models: each has its share of what is left. A model that does not converge in
+    its share, or for which there is time with fewer networks only, is not ranked; None for no limit
+
     advance: called with a model's name and the number of draws of each chain just done, 0 when its fit begins
     """
     observations = read(observations) if isinstance(observations, (str, Path)) else observations
     layer = layer or layer_of(observations)
     ranked: dict[str, Ranked] = {}
-    fits, reasons = {}, []
-    for name in models:
+    fits, reasons, limit = {}, [], budget_of(budget)
+    began = limit.clock()
+    for k, name in enumerate(models):
         advance(name, 0)
+        left = (limit.seconds - (limit.clock() - began)) / (len(models) - k)
+        how: dict[str, Any] = {
+            "width": width,
+            "seed": seed,
+            "chains": chains,
+            "budget": replace(limit, seconds=max(left, 1e-3)),
+        }
         try:
-            told = partial(advance, name)
-            fits[name] = fit(observations, name, layer, width=width, seed=seed, chains=chains, advance=told)
+            fits[name] = fit(observations, name, layer, **how, advance=partial(advance, name))
         except InputError as refused:
             reasons.append(reason("not_applicable", f"{name}: {refused}"))
             continue
-        found = left_out(fits[name])
+        found = left_out(fits[name], observations.networks)
         if isinstance(found, str):
             reasons.append(reason("untrusted", f"{name} is not ranked: {found}"))
         else:
@@ -85,11 +98,11 @@ def compare_models(
     return Ranking(rows, reasons, fits)
 
 
-def left_out(tree: "DataTree") -> Ranked | str:
-    """What a fit predicts of networks left out of it; or why it has no place in a ranking."""
+def left_out(tree: "DataTree", networks: int) -> Ranked | str:
+    """What a fit to so many networks predicts of those left out of it; or why it has no place in a ranking."""
     import arviz
 
-    why = untrusted(tree)
+    why = untrusted(tree, networks)
     if why is not None:
         return why
     loo = arviz.loo(tree, pointwise=True)
@@ -104,8 +117,11 @@ def left_out(tree: "DataTree") -> Ranked | str:
     return Ranked(row, np.asarray(loo.elpd_i))
 
 
-def untrusted(tree: "DataTree") -> str | None:
+def untrusted(tree: "DataTree", networks: int) -> str | None:
     """Why a fit has no place in a ranking."""
     if tree.attrs["verdict"] != "CONVERGED":
         return "its fit did not converge"
-    return None if "log_likelihood" in tree.children else "its log likelihood was not computed"
+    if "log_likelihood" not in tree.children:
+        return "its log likelihood was not computed"
+    fitted = tree["log_likelihood"].sizes["network"]
+    return None if fitted == networks else f"there was time for {fitted:,} of {networks:,} networks only; give a longer budget"

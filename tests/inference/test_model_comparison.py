@@ -9,13 +9,16 @@ import pytest
 import xarray as xr
 from scipy import stats
 
-from hierattn import InputError
+from hierattn import InputError, Observations
 from hierattn.inference import model_comparison
+from hierattn.inference.course.budget import Budget
 from hierattn.inference.model_comparison import compare_models
 from tests.inference import tiny
 
 M, DRAWS = 60, 4000
 X = np.random.default_rng(0).normal(1.0, 1.0, M)  # one number a network
+Y = np.random.default_rng(2).normal(size=(M, 3, 2))  # not looked at: fits are made here
+OBSERVATIONS = Observations(Y, kernel=tiny.K, heads=2)
 
 
 def exact_loo(sd):
@@ -51,6 +54,7 @@ def fits(monkeypatch):
         "blurred": lambda: fitted(1.0, error=2.0),
         "heavy": lambda: fitted(1.0, outlier=40.0),
         "no likelihood": lambda: fitted(1.0).drop_nodes("log_likelihood"),
+        "few": lambda: fitted(1.0).isel(network=slice(20)),
         "refused": refuse,
     }
     fake = types.SimpleNamespace(calls=[])
@@ -66,7 +70,7 @@ def fits(monkeypatch):
 @pytest.mark.filterwarnings("ignore:Estimated shape parameter")
 def test_elpd_is_that_of_leaving_networks_out(fits):
     """To .05 of 60 networks, where the likelihood itself, networks not left out, is off by more than that."""
-    ranking = compare_models(tiny.observations(), models=("wide", "right"), seed=3)
+    ranking = compare_models(OBSERVATIONS, models=("wide", "right"), seed=3)
     assert [row["model"] for row in ranking.rows] == ["right", "wide"]
     for row, sd in zip(ranking.rows, (1.0, 2.0), strict=True):
         loo = exact_loo(sd)
@@ -87,7 +91,7 @@ def test_elpd_is_that_of_leaving_networks_out(fits):
 @pytest.mark.filterwarnings("ignore:Estimated shape parameter")
 def test_every_model_tells_how_far_it_is(fits, tmp_path):
     """By name; and outputs may be a file."""
-    np.savez(tmp_path / "y.npz", outputs=tiny.outputs(), kernel=tiny.K, heads=2)
+    np.savez(tmp_path / "y.npz", outputs=Y, kernel=tiny.K, heads=2)
     told = []
     compare_models(tmp_path / "y.npz", models=("wide", "right"), advance=lambda name, done: told.append((name, done)))
     fits.calls[1][1]["advance"](50)
@@ -102,12 +106,23 @@ def test_every_model_tells_how_far_it_is(fits, tmp_path):
         ("blurred", "untrusted", "integration blurs its elpd by 15.5"),
         ("heavy", "untrusted", "its largest Pareto k is"),
         ("no likelihood", "untrusted", "its log likelihood was not computed"),
+        ("few", "untrusted", "there was time for 20 of 60 networks only; give a longer budget"),
         ("refused", "not_applicable", "width: expected the width of the networks"),
     ],
 )
 def test_what_cannot_be_trusted_is_not_ranked(fits, name, code, words):
-    ranking = compare_models(tiny.observations(), models=("right", name))
+    ranking = compare_models(OBSERVATIONS, models=("right", name))
     assert [row["model"] for row in ranking.rows] == ["right"]
     assert [found["code"] for found in ranking.reasons] == [code]
     assert words in ranking.reasons[0]["message"]
     assert ranking.reasons[0]["message"].startswith(name)
+
+
+@pytest.mark.filterwarnings("ignore:Estimated shape parameter")
+def test_every_model_has_its_share_of_the_time_that_is_left(fits):
+    """Of 100 seconds with fits that take 10, 0 and 0: a third of 100, half of 90, 90."""
+    times = iter([0.0, 0.0, 10.0, 10.0])
+    compare_models(OBSERVATIONS, models=("right", "wide", "lost"), budget=Budget(100.0, clock=lambda: next(times)))
+    assert [options["budget"].seconds for _, options in fits.calls] == pytest.approx([100 / 3, 45.0, 90.0])
+    compare_models(OBSERVATIONS, models=("wide", "right"))
+    assert all(options["budget"].seconds == np.inf for _, options in fits.calls[3:])
