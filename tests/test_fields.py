@@ -14,7 +14,11 @@ SELDOM = {
     "score_function sigmoid",
     "mask",
     "bias",
+    "bias per head",
+    "scales per head",
+    "scaling linear",
     "scaling linear, infinite head_dim",
+    "rotary",
     "rotary, infinite head_dim",
     "key_value_heads, infinite head_dim",
 }

@@ -66,7 +66,11 @@ def test_a_law_has_no_distance_from_itself():
 @pytest.mark.usefixtures("without_tails")
 @pytest.mark.parametrize(
     ("layer", "width", "kl"),
-    [(Architecture(heads=2), 16, 2.22e-2), (Architecture(heads=2), 64, 2.13e-3), (Architecture(head_dim=64), 64, 2.48e-3)],
+    [
+        pytest.param(Architecture(heads=2), 16, 2.22e-2, marks=pytest.mark.slow),
+        (Architecture(heads=2), 64, 2.13e-3),
+        pytest.param(Architecture(head_dim=64), 64, 2.48e-3, marks=pytest.mark.slow),
+    ],
 )
 def test_published_divergences(layer, width, kl):
     """THEORY section 10, to its printed digits."""

@@ -36,6 +36,7 @@ def found():
     return run(20)
 
 
+@pytest.mark.slow  # the claim `recovery` has it at full counts
 @pytest.mark.usefixtures("fewer_simulated")
 def test_ranks_are_uniform_and_intervals_cover(found):
     """20 replicates. 90 % intervals cover 13 or more times but once in 1,000 times; ranks at 1e-3."""

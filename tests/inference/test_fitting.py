@@ -24,6 +24,7 @@ from tests.inference import tiny
 from tests.inference.drawn import observe
 from tests.inference.trees import CONDITIONAL, GROUPS, check, codes
 from tests.statistics import SIGMAS
+from tests.variants import variants
 
 pytestmark = pytest.mark.usefixtures("setting_stays")
 Y = tiny.outputs()
@@ -99,7 +100,7 @@ DESIGNS = {
 
 
 @pytest.mark.usefixtures("no_predictions")
-@pytest.mark.parametrize("design", DESIGNS)
+@pytest.mark.parametrize("design", variants(DESIGNS, ["one network, 256 heads", "equal tokens", "one token"]))
 def test_designs_at_the_edge_end_in_a_flag_and_never_in_nan(design):
     observations, expected = DESIGNS[design]
     result = fit(observations, method=tiny.METHODS, chains=2, log_likelihood=False)
@@ -237,7 +238,7 @@ UNITS = {
 }
 
 
-@pytest.mark.parametrize("name", UNITS)
+@pytest.mark.parametrize("name", variants(UNITS, ["networkwise", "grid"]))
 def test_inputs_of_any_size_have_the_same_posterior_in_their_units(name):
     """K = c K' with score_scale q' / c and value_scale o' / sqrt(c) is the same law. Chains agree until rounding has grown."""
     method, tokens, first = UNITS[name]

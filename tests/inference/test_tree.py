@@ -20,6 +20,7 @@ from hierattn.inference.problem import Posterior, pose
 from hierattn.layer.record import layer_from
 from tests.inference import tiny
 from tests.inference.trees import CONDITIONAL, GROUPS, check, codes
+from tests.variants import variants
 
 Y = tiny.outputs()
 
@@ -76,7 +77,10 @@ def test_it_is_what_arviz_expects(result, tmp_path):
             assert np.isfinite(arviz.loo(loaded).elpd)
 
 
-@pytest.mark.parametrize("model", [*sorted({*MODELS} - {"kernel_unknown", "student_t"}), "no kernel"])
+MODELS_OF_FITS = [*sorted({*MODELS} - {"kernel_unknown", "student_t"}), "no kernel"]
+
+
+@pytest.mark.parametrize("model", variants(MODELS_OF_FITS, ["limit_law", "infinite_heads", "finite_head_dim", "no kernel"]))
 def test_every_model_has_all_groups(model):
     """kernel_unknown where no kernel is given; of student_t a whole fit is in test_checkpoints."""
     no_kernel = model == "no kernel"

@@ -15,6 +15,7 @@ K = kernels.rbf(3, 1.0)
 LAYER = Architecture(heads=2, sigma_q=[0.7, 1.4], sigma_v=1.3)
 EQUAL = kernels.rbf([0.0, 1.0, 1.0], 1.0)
 RANK_ONE = np.outer([1.0, -0.5, 2.0], [1.0, -0.5, 2.0])
+SLOW = pytest.mark.slow
 
 
 @pytest.fixture(autouse=True)
@@ -154,8 +155,8 @@ def test_where_outputs_have_a_density(layer, kernel, rank):
     ("layer", "kernel", "words"),
     [
         (Architecture(heads=1), RANK_ONE, "Sigma of rank 1 that moves with the scores"),
-        (Architecture(heads=2), RANK_ONE, "Sigma of rank 2 that moves with the scores"),
-        (Architecture(heads=1, head_dim=2), K, "Sigma of rank 2 that moves with the scores"),
+        pytest.param(Architecture(heads=2), RANK_ONE, "Sigma of rank 2 that moves with the scores", marks=SLOW),
+        pytest.param(Architecture(heads=1, head_dim=2), K, "Sigma of rank 2 that moves with the scores", marks=SLOW),
         (Architecture(heads=2, head_dim=2, sigma_v=[1.0, 0.0]), K, "Sigma of rank 2 that moves with the scores"),
         (Architecture(heads=1), np.zeros((3, 3)), "got K or the values zero"),
         (Architecture(heads=1, sigma_v=0.0), K, "got K or the values zero"),
@@ -185,7 +186,7 @@ def test_density_in_single_precision(kernel, heads):
     assert np.median(np.abs(single - double)) < 0.05
 
 
-@pytest.mark.parametrize(("head_dim", "rotary"), [(2, None), (6, None), (6, rotary_frequencies(6))])
+@pytest.mark.parametrize(("head_dim", "rotary"), [pytest.param(2, None, marks=SLOW), (6, None), (6, rotary_frequencies(6))])
 def test_finite_head_dim_factors_give_the_same_scores(head_dim, rotary):
     """Scores made of NumPyro's factors against the law's own sampler, 20,000 networks, entry by entry."""
     law = Law(Architecture(heads=2, head_dim=head_dim, rotary=rotary), K)

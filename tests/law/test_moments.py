@@ -51,7 +51,7 @@ LAWS = {
 }
 
 
-@pytest.mark.parametrize("name", variants(LAWS, ["general", "grouped", "cross"]))
+@pytest.mark.parametrize("name", variants(LAWS, ["grouped", "cross"]))
 def test_against_brute_force(monkeypatch, name):
     """100,000 networks: standard errors of about .1 % of the variance and 1 % of the kurtosis."""
     law, token = LAWS[name]
@@ -65,7 +65,7 @@ def test_against_brute_force(monkeypatch, name):
     assert abs(mutant.variance - mean) > 5 * mean_error or abs(mutant.excess_kurtosis - kurtosis) > 5 * error
 
 
-@pytest.mark.parametrize("name", variants(["general", "causal", "finite", "unequal heads"], ["general", "finite"]))
+@pytest.mark.parametrize("name", variants(["general", "causal", "finite", "unequal heads"], ["general"]))
 def test_stated_errors_are_small_enough_and_cover_other_seeds(name):
     """Two seeds are two independent estimates: they must agree within their errors, and reach 1e-4 and 1e-2."""
     law, token = LAWS[name]

@@ -69,7 +69,7 @@ def same_variances(v, w):
     return same_distribution(v, w) and same_means(np.stack([v, v**2], -1), np.stack([w, w**2], -1))
 
 
-@pytest.mark.parametrize("name", variants(CASES, ["relu", "cross"]))
+@pytest.mark.parametrize("name", variants(CASES, ["cross"]))
 def test_shortcuts_against_explicit_weights(monkeypatch, name):
     """50,000 draws a side, by the route the case is about; a score scale off by a third is seen in all of them."""
     layer, inputs, token, route = CASES[name]

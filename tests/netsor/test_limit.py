@@ -55,6 +55,7 @@ def gated(u, v):
     return u * jax.nn.sigmoid(v)
 
 
+@pytest.mark.slow
 def test_functions_of_two_vectors_have_honest_errors(monkeypatch):
     """E[(u sigmoid(v))^2] two layers deep by quasi-Monte Carlo, against tensor Gauss-Hermite quadrature."""
     monkeypatch.setattr(covariances, "BUDGET", 2**20)  # an error of 1e-4 is enough

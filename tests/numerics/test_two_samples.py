@@ -16,6 +16,7 @@ def draw(seed, networks=4000, correlation=0.3, spread=0.5, own=False):
     return scale * (L @ rng.normal(size=(networks, 2, 3)))
 
 
+@pytest.mark.slow
 def test_the_same_law_passes():
     """p-values of 200 pairs of samples: one in 100 is below 0.01, up to 5 standard errors."""
     p = np.array([two_samples(draw(2 * k, 200), draw(2 * k + 1, 200))["p_value"] for k in range(200)])

@@ -38,7 +38,7 @@ def found(truth):
     return try_heads(problem(truth, 1), (1, 4), (SCORE_SCALE, 1.0), 0)
 
 
-@pytest.mark.parametrize("truth", [1, 4])
+@pytest.mark.parametrize("truth", [pytest.param(1, marks=pytest.mark.slow), 4])
 def test_the_right_number_of_heads_wins_on_its_own_data(truth):
     """By 10 or more standard errors here; the other number is named as wrong, the right one is not."""
     rows, other = compared(found(truth)), 5 - truth

@@ -57,6 +57,7 @@ def test_surface_is_the_integral_over_scores():
     assert np.any(np.abs(likelihood[0] - off) > 2 * SIGMAS * error)
 
 
+@pytest.mark.slow
 def test_same_posterior_as_with_scores_sampled():
     """By the effective number of draws and the error that importance sampling states; half a standard deviation is seen.
 

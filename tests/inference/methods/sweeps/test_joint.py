@@ -20,7 +20,7 @@ LAYERS = {
     "finite head_dim": law.LAYER.replace(head_dim=4, key_value_heads=1),
     "limit law, causal, a bias": law.LAYER.replace(mask="causal", bias=np.random.default_rng(0).normal(size=(2, 3, 3))),
 }
-OFTEN = variants(LAYERS, ["limit law, causal, a bias"])  # for mistakes in code that both share, and for whole sweeps
+OFTEN = variants(LAYERS, ["limit law, causal, a bias"])  # for mistakes in code that both share
 TUNED = joint.Joint(np.log(0.8), np.array([[20.0, 5.0], [5.0, 40.0]]))
 
 
@@ -50,7 +50,8 @@ def test_trajectories_of_everything_leave_the_joint_law_as_it_is(drawn):
     assert law.in_law(drawn, together(joint))
 
 
-@pytest.mark.parametrize("drawn", OFTEN, indirect=True)
+@pytest.mark.slow  # moves one by one are tested every time, and whole sweeps at finite head_dim in test_sweep.py
+@pytest.mark.parametrize("drawn", LAYERS, indirect=True)
 def test_sweeps_with_them_leave_the_joint_law_as_it_is(drawn):
     assert law.in_law(drawn, law.sweep)
 

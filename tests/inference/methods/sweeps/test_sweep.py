@@ -174,7 +174,14 @@ def test_sweeps_leave_the_joint_law_as_it_is(joint):
     assert in_law(joint, sweep)
 
 
-@pytest.mark.parametrize("move", [scores(sweeps), with_factors(sweeps), sweep], ids=["scores", "with factors", "sweep"])
+@pytest.mark.parametrize(
+    "move",
+    [
+        pytest.param(scores(sweeps), id="scores", marks=pytest.mark.slow),
+        pytest.param(with_factors(sweeps), id="with factors", marks=pytest.mark.slow),
+        pytest.param(sweep, id="sweep"),  # both of them, and more
+    ],
+)
 def test_moves_at_finite_head_dim_leave_the_joint_law_as_it_is(joint_of_heads, move):
     assert in_law(joint_of_heads, move)
 
