@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from hierattn.stack.embedding import Embedding, Unembedding
     from hierattn.stack.families import stack_from_config
     from hierattn.stack.stack import Stack
+    from hierattn.sweeps.store import read_sweep
+    from hierattn.sweeps.sweep import sweep
 
 __version__ = "0.2.0"
 __all__ = [
@@ -77,10 +79,12 @@ __all__ = [
     "models",
     "network",
     "read",
+    "read_sweep",
     "report",
     "rotary_frequencies",
     "sequence_mask",
     "stack_from_config",
+    "sweep",
 ]
 
 _HOMES = {
@@ -113,6 +117,8 @@ _HOMES = {
     "Unembedding": "stack.embedding",
     "Stack": "stack.stack",
     "stack_from_config": "stack.families",
+    "sweep": "sweeps.sweep",
+    "read_sweep": "sweeps.store",
 }
 
 forward()

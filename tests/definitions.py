@@ -6,8 +6,8 @@ through modules that pass a name on. What cannot be resolved by reading is taken
 
 - a module that is passed around as an object counts as all of its definitions;
 - methods of a class that is reached count once their name is mentioned in code that is reached, as an attribute or a string;
-- so do modules of `import_module(f"hierattn.models.{name}")`, and commands of the command line's app, which is reached by
-  `... / "hierattn"`, the installed program;
+- so do modules of `import_module(f"hierattn.models.{name}")`; commands of the command line's app count once a string names
+  them, and the app is reached by `... / "hierattn"`, the installed program;
 - a string that is a Python program counts as code;
 - an argument of a test is the fixture of that name.
 
@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.graph import ROOT, files, parsed
-from tests.reader import Reader
+from tests.reader import Reader, typed
 from tests.syntax import Function, bindings, own_nodes, registered, statements
 
 ALWAYS = {"tree_flatten", "tree_unflatten"}  # called by JAX
@@ -100,7 +100,7 @@ class Graph:
     def _register(self, owner: str, word: str, key: str) -> None:
         """What `owner` was given, called in by a word if it was given one."""
         node = self.nodes[owner]
-        more = {"called_in": node.called_in | {(word, key)}} if word else {"references": node.references | {key}}
+        more = {"called_in": node.called_in | {(typed(word), key)}} if word else {"references": node.references | {key}}
         self.nodes[owner] = node._replace(**more)
 
     def _is_plain(self, base: ast.expr, reader: Reader) -> bool:

@@ -12,6 +12,11 @@ MORE_THAN_TYPES = {"Annotated", "ClassVar", "InitVar"}
 SKIPPED = {"ctx", "kind", "type_comment"}
 
 
+def typed(word: str) -> str:
+    """A word as only a string has it: commands are called by strings, never by attributes."""
+    return f'"{word}"'
+
+
 class Reader:
     """Writes out syntax and notes what it refers to."""
 
@@ -52,7 +57,7 @@ class Reader:
         """A string may be the name of something, or a program."""
         if isinstance(value, str):
             if re.fullmatch(r"[\w.]+", value):
-                self.words.add(value.rpartition(".")[2])
+                self.words |= {value.rpartition(".")[2], typed(value)}
             elif re.search(r"\bimport (hierattn|tests)|from (hierattn|tests)", value):
                 try:
                     body = ast.parse(value).body

@@ -25,6 +25,7 @@ FOLDERS = (  # a folder imports only those before it
     "inference",
     "diagnostics",
     "reporting",
+    "sweeps",
     "command_line",
     "__main__",  # python -m hierattn
 )
@@ -36,6 +37,8 @@ ALLOWED = {  # other people's packages, and where they may be imported
     "jinja2": ("reporting",),
     "typer": ("command_line",),
     "rich": ("command_line.console",),
+    "dask": ("sweeps.places",),
+    "distributed": ("sweeps.places",),
     "torch": ("frameworks", "command_line.capture"),
     "flax": ("frameworks.flax_layers",),
     "transformers": ("frameworks.transformers_models",),

@@ -14,6 +14,7 @@ from hierattn.command_line.diagnosis import print_diagnosis, run_demo, write_rep
 from hierattn.command_line.inference import write_calibration, write_fit
 from hierattn.command_line.laws import print_inspection, print_law, write_sample, write_simulation
 from hierattn.command_line.programs import print_program
+from hierattn.command_line.sweeps import run_sweep
 
 app = typer.Typer(
     no_args_is_help=True, pretty_exceptions_enable=False, context_settings={"help_option_names": ["-h", "--help"]}
@@ -34,6 +35,7 @@ app.command("calibrate", epilog="Example: hierattn calibrate --networks 50 --rep
 )
 app.command("netsor", epilog="Example: hierattn netsor programs.py --program attention --graph attention.svg")(print_program)
 app.command("depth", epilog="Example: hierattn depth --layers 12 --width 256 --heads 4 --tokens 8 --networks 200")(print_depth)
+app.command("sweep", epilog="Example: hierattn sweep plan.toml --out sweep.zarr --figure sweep.png")(run_sweep)
 app.command("diagnose", epilog="Example: hierattn diagnose captured.npz")(print_diagnosis)
 app.command("report", epilog="Example: hierattn report fit.nc --out report.html")(write_report)
 app.command("demo", epilog="Example: hierattn demo --out demo")(run_demo)

@@ -34,6 +34,7 @@ def build_stack(
 ) -> Any:
     """The stack that the options describe."""
     import hierattn as ha
+    from hierattn.sweeps.functions import equal_blocks
 
     ids = None if token_ids is None else _ids(token_ids)
     if config is not None:
@@ -41,22 +42,21 @@ def build_stack(
             raise unusable("token_ids", "token ids beside a config, such as --token-ids 5,9,5,3", None)
         stack = ha.stack_from_config(config, ids)
         return stack.at_infinite_width() if infinite_width else stack
-    kind = None if norm == "none" else ha.Norm(kind=norm)
-    attention = ha.Architecture(
-        heads=heads, head_dim=head_dim or max(1, width // heads), sigma_q=score_scale, mask=None if mask == "none" else mask
+    stack = equal_blocks(
+        layers=layers,
+        width=width,
+        heads=heads,
+        head_dim=head_dim,
+        mlp=hidden,
+        activation=activation,
+        norm=norm,
+        placement=placement,
+        score_scale=score_scale,
+        gain=gain,
+        mask=mask,
+        tokens=tokens,
+        token_ids=ids,
     )
-    hidden = 4 * width if hidden is None else hidden
-    block = ha.Block(
-        attention=attention,
-        mlp=ha.MLP(width=hidden, activation=activation) if hidden else None,
-        norm=kind,
-        placement="none" if kind is None else placement,
-        attention_gain=gain,
-        mlp_gain=gain,
-    )
-    embedding = ha.Embedding.independent(tokens) if ids is None else ha.Embedding.of_tokens(ids)
-    final = kind if placement in ("pre", "parallel", "sandwich", "branch") else None
-    stack = ha.Stack(width=width, embedding=embedding, blocks=(block,) * layers, final_norm=final)
     return stack.at_infinite_width() if infinite_width else stack
 
 

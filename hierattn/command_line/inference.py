@@ -14,8 +14,7 @@ import typer
 
 from hierattn.base.errors import unusable
 from hierattn.command_line.console import fit_progress, print_record, progress
-from hierattn.command_line.fit_layers import resumable, write_layers
-from hierattn.command_line.fitted import next_command, print_fit, record_of
+from hierattn.command_line.fits import next_command, print_fit, record_of, resumable, write_layers
 from hierattn.command_line.options import Force, HeadDim, Json, Seed, build_layers, takes, whole_numbers
 from hierattn.inference.methods.registry import AUTO, NAMES, method_of
 

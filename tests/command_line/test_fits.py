@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import hierattn
-from hierattn.command_line import fit_layers as command
+from hierattn.command_line import fits as command
 from hierattn.reporting.layer_figures import figure
 from tests.inference import tiny
 from tests.reporting import trees
