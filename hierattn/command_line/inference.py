@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from hierattn.base.errors import unusable
-from hierattn.command_line.console import fit_progress, print_record, progress
+from hierattn.command_line.console import Lines, fit_progress, print_record, progress
 from hierattn.command_line.fits import next_command, print_fit, record_of, resumable, write_layers
 from hierattn.command_line.options import Force, HeadDim, Json, Seed, build_layers, takes, whole_numbers
 from hierattn.inference.methods.registry import AUTO, NAMES, method_of
@@ -142,6 +142,10 @@ def write_calibration(
     replicates: Annotated[int, typer.Option(help="Data sets, each fitted.")] = 100,
     one_token: Annotated[bool, typer.Option("--one-token", help="Observe the first token only.")] = False,
     method: Annotated[FitMethod, typer.Option(help="How to fit.")] = ASK,
+    keep: Annotated[Path | None, typer.Option(help="Zarr file that keeps each data set's fit, to go on with.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with what --keep has.")] = False,
+    workers: Annotated[int | None, typer.Option(help="Processes of this machine (none: this process).")] = None,
+    scheduler: Annotated[str | None, typer.Option(metavar="ADDRESS", help="A Dask cluster that exists.")] = None,
     seed: Seed = 0,
     force: Force = False,
     as_json: Json = False,
@@ -149,21 +153,25 @@ def write_calibration(
     """Check inference on data with known parameters: ranks, coverage of intervals, convergence."""
     import json
 
-    import numpy as np
-
-    import hierattn as ha
     from hierattn.base.files.writing import check_new, whole_file
     from hierattn.base.provenance import provenance
     from hierattn.inference import calibration
+    from hierattn.sweeps.functions import replicates_of
+    from hierattn.sweeps.sweep import sweep
 
     check_new(out, force)
-    sizes, found = (np.eye(tokens), networks, coordinates), []
-    seen = [0] if one_token else None
-    design = calibration.Design(ha.Architecture(heads=heads), *sizes, tokens=seen, method=method.value)
+    settings: dict[str, Any] = {
+        "networks": networks,
+        "coordinates": coordinates,
+        "tokens": tokens,
+        "heads": heads,
+        "seed": seed,
+    }
+    settings |= {"method": method.value} | ({"observed": [0]} if one_token else {})
+    where: dict[str, Any] = {"out": keep, "resume": resume, "force": force, "workers": workers, "scheduler": scheduler}
     with progress("data sets", replicates) as advance:
-        for replicate in calibration.replicates(design, replicates, seed):
-            found.append(replicate)
-            advance(1)
+        over = {"number": range(replicates)}
+        found = replicates_of(sweep("replicate", over, settings, **where, advance=advance, say=Lines().say))
     record = calibration.summarise(found)
     with whole_file(out, force) as temporary:
         every = [replicate._asdict() for replicate in found]

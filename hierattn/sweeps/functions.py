@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from hierattn.base.errors import unusable
+from hierattn.base.errors import InputError, unusable
 
 LAYER = {"score_scale": "sigma_q", "value_scale": "sigma_v"}  # options of a layer, as commands call them -> its fields
 LAYER |= {name: name for name in ("heads", "head_dim", "key_value_heads", "mask", "scaling", "score_function")}
@@ -175,18 +175,45 @@ def diagnose(
 
 
 def replicate(
-    *, number: int, networks: int, coordinates: int, tokens: int = 4, cosine: float = 0.0, seed: int = 0, **layer: Any
+    *,
+    number: int,
+    networks: int,
+    coordinates: int,
+    tokens: int = 4,
+    cosine: float = 0.0,
+    observed: list[int] | None = None,
+    method: str = "auto",
+    seed: int = 0,
+    **layer: Any,
 ) -> dict[str, Any]:
     """One data set of a calibration and its fit: ranks of the truth, which intervals cover it, whether chains converged."""
     from hierattn.inference import calibration
 
-    described = {"heads": 1} | layer
-    design = calibration.Design(layer_of(described), kernel_of(tokens, "clip", cosine), networks, coordinates)
-    found = calibration.replicate(design, seed, number)
+    K = kernel_of(tokens, "clip", cosine)
+    found = calibration.replicate(
+        calibration.Design(layer_of(layer), K, networks, coordinates, observed, method=method), seed, number
+    )
     numbers: dict[str, Any] = {f"{name}_rank": rank for name, rank in found.ranks.items()}
     for name, hits in found.covered.items():
         numbers |= {f"{name}_covered_{level}": hit for level, hit in zip(calibration.LEVELS, hits, strict=True)}
     return numbers | {"converged": found.converged} | {f"{name}_truth": x for name, x in found.truth.items()}
+
+
+def replicates_of(results: Any) -> list[Any]:
+    """Replicates of a calibration from the results of a sweep over their numbers."""
+    from hierattn.inference.calibration import LEVELS, PARAMETERS, Replicate
+
+    found, ranks = [], [name for name in results if str(name).endswith("_rank")]
+    for k in range(results.sizes["number"]):
+        one = results.isel(number=k)
+        if said := one["message"].item():
+            raise InputError(f"replicate {k}: {said}")
+        covered = {name: [bool(one[f"{name}_covered_{level}"]) for level in LEVELS] for name in PARAMETERS}
+        truth = {name: one[f"{name}_truth"].item() for name in PARAMETERS}
+        found.append(
+            Replicate({str(name)[: -len("_rank")]: int(one[name]) for name in ranks}, covered, bool(one["converged"]), truth)
+        )
+    return found
 
 
 BLOCKS = tuple(inspect.signature(equal_blocks).parameters)

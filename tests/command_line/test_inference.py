@@ -8,10 +8,13 @@ import pytest
 import xarray as xr
 
 import hierattn
-from hierattn.command_line import console, fitted, inference
+from hierattn.command_line import console, fits, inference
+from hierattn.inference import calibration
 from hierattn.inference.course.watching import Counting
 from hierattn.inference.methods.networkwise import MOST_DRAWS, Networkwise
 from tests.inference import tiny
+
+TRUTH = {"score_scale": 1.5, "value_scale": 0.7}
 
 
 @pytest.fixture
@@ -118,7 +121,7 @@ def test_arrays_are_printed_as_one_line(capsys):
     known = K | {"rhat_most": 1.004, "ess_bulk_least": 812.3, "ess_tail_least": 500.0}
     computed = K | {"name": "kappa", "rhat_most": None, "ess_bulk_least": None, "ess_tail_least": None}
     rows = {"score_scale": ROW | {"rhat": None}, "K[0,1]": ROW, "K[0,2]": ROW}
-    fitted.print_fit(RECORD | {"parameters": rows, "arrays": [known, computed]})
+    fits.print_fit(RECORD | {"parameters": rows, "arrays": [known, computed]})
     score, first, second = capsys.readouterr().out.splitlines()[3:]
     assert score.split() == ["score_scale", "1", "1", "1", "1", "-", "1", "1"]
     words = "3 x 3, 3 entries: means -0.5 to 0.25, sds 0.1 to 0.2"
@@ -128,7 +131,7 @@ def test_arrays_are_printed_as_one_line(capsys):
 
 def test_after_a_budget_the_next_command_goes_on_where_it_ended():
     record = RECORD | {"reasons": [{"code": "budget", "message": "", "numbers": {"draws": 100}}]}
-    told = fitted.next_command(record, 300, ["fit", "y.npz", "--budget", "9s", "--force"])
+    told = fits.next_command(record, 300, ["fit", "y.npz", "--budget", "9s", "--force"])
     assert told == "hierattn fit y.npz --budget none --resume --force"
 
 
@@ -136,7 +139,7 @@ def test_numbers_of_heads_are_a_table(run, file, interrupted, tmp_path, capsys):
     """The best first; and the option that asks for it."""
     rows = [{"heads": 1, "log_evidence": -35.2, "log_evidence_error": 2.8, "difference": 0.0, "difference_error": 0.0}]
     rows += [rows[0] | {"heads": 2, "difference": 129.0, "difference_error": 24.9}]
-    fitted.print_fit(RECORD | {"parameters": {}, "arrays": [], "heads_tried": rows})
+    fits.print_fit(RECORD | {"parameters": {}, "arrays": [], "heads_tried": rows})
     first, second = capsys.readouterr().out.splitlines()[-2:]
     assert first.split() == ["1", "-35.2", "+-", "2.8", "best"]
     assert second.split() == ["2", "-35.2", "+-", "2.8", "-129.0", "+-", "24.9"]
@@ -171,9 +174,9 @@ NEXT = "hierattn fit 'my file.npz' --seed=3 --draws 600 --force"
 )
 def test_not_converged_says_what_to_type(verdict, codes, draws, expected, capsys):
     record = RECORD | {"verdict": verdict, "reasons": [{"code": code, "message": code, "numbers": {}} for code in codes]}
-    record |= {"parameters": {}, "arrays": [], "next": fitted.next_command(record, draws, COMMAND)}
+    record |= {"parameters": {}, "arrays": [], "next": fits.next_command(record, draws, COMMAND)}
     assert record["next"] == expected
-    fitted.print_fit(record)
+    fits.print_fit(record)
     assert (f"next: {expected}" in capsys.readouterr().out) == (expected is not None)
 
 
@@ -188,3 +191,32 @@ def test_the_verdict_is_the_exit_code(run, file, tmp_path, monkeypatch, verdict,
     assert (code, err) == (expected, "")
     record = json.loads(out)
     assert (record["verdict"], record["kappa"], record["out"]) == (verdict, [[1.0]], str(tmp_path / "fit.nc"))
+
+
+def test_calibrate_keeps_what_is_done(run, tmp_path, monkeypatch):
+    """Ranks, coverage and truths of every data set come back through the sweep's file; a data set that is there is not made."""
+    made, rng = [], np.random.default_rng(0)
+
+    def replicate(design, seed, number):
+        made.append((number, seed, design.networks, design.tokens, design.method))
+        if number == 3 and len(made) == 4:
+            raise KeyboardInterrupt
+        covered = {name: rng.random(4) < 0.9 for name in calibration.PARAMETERS}
+        ranks = {name: int(rng.integers(100)) for name in (*calibration.PARAMETERS, "new_network")}
+        found.append(calibration.Replicate(ranks, {n: list(map(bool, x)) for n, x in covered.items()}, True, TRUTH))
+        return found[-1]
+
+    found = []
+    monkeypatch.setattr(calibration, "replicate", replicate)
+    monkeypatch.setattr(calibration, "SIMULATED", 200)
+    how = ("calibrate", "--replicates", 5, "--networks", 7, "--one-token", "--seed", 3, "--out", tmp_path / "c.json")
+    assert run(*how, "--keep", tmp_path / "c.zarr")[0] == 130
+    assert not (tmp_path / "c.json").exists()
+    code, out, _ = run(*how, "--keep", tmp_path / "c.zarr", "--resume", "--json")
+    assert code == 0
+    assert made == [(k, 3, 7, [0], "auto") for k in (0, 1, 2, 3, 3, 4)]
+    record = json.loads((tmp_path / "c.json").read_text())
+    assert [each["ranks"] for each in record["every_replicate"]] == [each.ranks for each in found]
+    assert [each["covered"] for each in record["every_replicate"]] == [each.covered for each in found]
+    assert record["every_replicate"][0]["truth"] == TRUTH
+    assert json.loads(out) == calibration.summarise(found)

@@ -144,9 +144,12 @@ def test_a_replicate_is_one_of_a_calibration(monkeypatch):
         )
 
     monkeypatch.setattr(calibration, "replicate", replicate)
-    found = functions.replicate(number=3, networks=20, coordinates=2, tokens=2, cosine=0.1, heads=2, head_dim=4, seed=9)
+    found = functions.replicate(
+        number=3, networks=20, coordinates=2, tokens=2, cosine=0.1, heads=2, head_dim=4, observed=[1], method="nuts", seed=9
+    )
     design, *which = asked[0]
     assert which == [9, 3]
+    assert (design.tokens, design.method) == ([1], "nuts")
     assert (design.networks, design.coordinates, repr(design.layer)) == (20, 2, repr(ha.Architecture(heads=2, head_dim=4)))
     np.testing.assert_array_equal(design.K, ha.kernels.equicorrelated(2, 0.1))
     assert (found["score_scale_rank"], found["score_scale_covered_50"], found["score_scale_covered_80"]) == (3, False, True)
