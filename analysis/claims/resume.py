@@ -1,4 +1,5 @@
-"""A fit killed at random and resumed ends with the draws of one that was not: 20 kills, by both sampling routes."""
+"""A fit killed at random and resumed ends with the draws of one that was not: 20 kills by both sampling routes, and 12 more where
+the first of them has states of its own: one head, a finite head dimension, an unknown kernel."""
 
 import math
 import random
@@ -21,10 +22,10 @@ HIERATTN = Path(sys.executable).parent / "hierattn"
 KILLS_OF_A_FIT = 4
 
 
-def write_outputs(path: Path) -> None:
-    """Outputs of 20 networks of the law."""
-    y = Law(Architecture(heads=2), np.eye(3)).sample(jax.random.key(SEED), 20, 8)
-    np.savez(path, outputs=np.asarray(y), kernel=np.eye(3), heads=2)
+def write_outputs(path: Path, heads: int, kernel: bool) -> None:
+    """Outputs of 20 networks of the law, with their kernel or without."""
+    y = Law(Architecture(heads=heads), np.eye(3)).sample(jax.random.key(SEED), 20, 8)
+    np.savez(path, outputs=np.asarray(y), heads=heads, **({"kernel": np.eye(3)} if kernel else {}))
 
 
 def posterior(path: Path) -> dict[str, np.ndarray]:
@@ -35,13 +36,15 @@ def posterior(path: Path) -> dict[str, np.ndarray]:
         return {name: tree["posterior"][name].values for name in ("score_scale", "value_scale")}
 
 
-def killed(method: str, warm_up: int, chunk: int, kills: int) -> dict:
+def killed(
+    method: str, warm_up: int, chunk: int, kills: int, heads: int = 2, kernel: bool = True, options: tuple[str, ...] = ()
+) -> dict:
     """Fits killed at random chunks, some moments after they begin, KILLS_OF_A_FIT times each; then they may end."""
     chance = random.Random(SEED)
     with tempfile.TemporaryDirectory() as folder:
         data, out, whole = (Path(folder) / name for name in ("outputs.npz", "fit.nc", "whole.nc"))
-        write_outputs(data)
-        command, unfinished = [HIERATTN, "fit", data, "--method", method, "--seed", "1"], Path(f"{out}.resume")
+        write_outputs(data, heads, kernel)
+        command, unfinished = [HIERATTN, "fit", data, "--method", method, "--seed", "1", *options], Path(f"{out}.resume")
         subprocess.run([*command, "--out", whole], check=True, capture_output=True)
         known, found, same = posterior(whole), [], []
         total = warm_up + known["score_scale"].shape[1] // chunk
@@ -74,9 +77,11 @@ def killed(method: str, warm_up: int, chunk: int, kills: int) -> dict:
         return {"passed": all(same), **numbers}
 
 
+NETWORKWISE = ("networkwise", networkwise.WARM_UP, networkwise.RECORDS * networkwise.SIGMA_EVERY)
 CASES = {
-    "networkwise, 14 kills": partial(
-        killed, "networkwise", networkwise.WARM_UP, networkwise.RECORDS * networkwise.SIGMA_EVERY, 14
-    ),
+    "networkwise, 14 kills": partial(killed, *NETWORKWISE, 14),
     "nuts, 6 kills": partial(killed, "nuts", nuts.WARM_UP, nuts.CHUNK, 6),
+    "one head, 4 kills": partial(killed, *NETWORKWISE, 4, heads=1),
+    "finite head_dim, 4 kills": partial(killed, *NETWORKWISE, 4, options=("--model", "finite_head_dim", "--head-dim", "4")),
+    "unknown kernel, 4 kills": partial(killed, *NETWORKWISE, 4, kernel=False),
 }
