@@ -1,5 +1,5 @@
-"""A fit killed at random and resumed ends with the draws of one that was not: 20 kills by both sampling routes, and 12 more where
-the first of them has states of its own: one head, a finite head dimension, an unknown kernel."""
+"""A fit killed at random and resumed ends with the draws of one that was not: 20 kills by both sampling routes, and 12 more
+where the first of them has states of its own: one head, a finite head dimension, an unknown kernel."""
 
 import math
 import random
