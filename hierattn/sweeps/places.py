@@ -3,6 +3,7 @@
 All of them call `evaluate` with the same options, so that results do not depend on the place, nor on the order.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -46,7 +47,9 @@ def place_of(workers: int | None, scheduler: str | None, say: Callable[[str], An
 
         with (
             dask.config.set(how),
-            distributed.LocalCluster(workers, threads_per_worker=1, dashboard_address=":0") as cluster,
+            distributed.LocalCluster(
+                workers, threads_per_worker=1, dashboard_address=":0", silence_logs=logging.CRITICAL
+            ) as cluster,
             distributed.Client(cluster) as client,
         ):
             say(f"{workers} workers on this machine; dashboard: {client.dashboard_link}")

@@ -54,8 +54,8 @@ class Store:
             shutil.rmtree(temporary, ignore_errors=True)
         self._group = zarr.open_group(self.path, mode="r+")
 
-    def open(self) -> None:
-        """One that is there, of the same plan."""
+    def open(self, origin: dict[str, Any]) -> None:
+        """One that is there, of the same plan and the same versions."""
         import zarr
 
         group = open_group(self.path, "r+")
@@ -65,6 +65,10 @@ class Store:
             was, now = (json.dumps(record.get(differs))[:80] for record in (known, ours))
             remedy = "give the same plan, or another file"
             raise unusable("resume", f"{differs} = {was}, as when the sweep began", now, remedy)
+        for name, now in origin.items():
+            if name.startswith("version_") and group.attrs.get(name) != now:
+                was, words = group.attrs.get(name), name.replace("version_", "version of ")
+                raise unusable("resume", f"{words} = {was}, as when the sweep began", now, "use that, or --force to begin anew")
         self._group = zarr.open_group(self.path, mode="r+")
         if "layout" in group.attrs:
             self.layout = layout_from(group.attrs["layout"])

@@ -83,10 +83,11 @@ def carry_out(
     with place_of(workers, scheduler, say) as place:  # a cluster that does not answer is known before anything is written
         kept: Store | Kept = Kept(planned) if path is None else Store(path, planned)
         if isinstance(kept, Store):
+            origin = provenance(planned.seed)
             if resume and kept.path.exists():
-                kept.open()
+                kept.open(origin)
             else:
-                kept.create(provenance(planned.seed), force)
+                kept.create(origin, force)
         done = kept.done()
         advance(int(done.sum()))
         for k, outcome in place(planned.call.function, _tasks(planned, done)):

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import xarray as xr
+import zarr
 
 import hierattn as ha
 from hierattn import InputError
@@ -84,6 +85,9 @@ def test_what_is_there_is_not_computed_again(tmp_path):
     same(found, ha.sweep(toy.numbers, GRID))
     with pytest.raises(InputError, match=r"resume: expected over = .*, as when the sweep began, got .*; give the same plan"):
         ha.sweep(toy.numbers, {"a": [1]}, out=path, resume=True)
+    zarr.open_group(path, mode="r+").attrs["version_jax"] = "0.1"
+    with pytest.raises(InputError, match=r"resume: expected version of jax = 0.1, as when the sweep began, got"):
+        ha.sweep(toy.numbers, GRID, out=path, resume=True)
     with pytest.raises(InputError, match=r"expected a new sweep, got one that exists; use --resume, --force, or another name"):
         ha.sweep(toy.numbers, GRID, out=path)
     with pytest.raises(InputError, match="resume: expected the file of the sweep that goes on, got no out"):
@@ -95,7 +99,7 @@ def test_failed_points_are_tried_again(tmp_path, monkeypatch):
     ha.sweep(toy.fails, {"a": [1, 2]}, out=path)
     planned = plan(toy.fails, {"a": [1, 2]})
     store = Store(path, planned)
-    store.open()
+    store.open({})
     assert store.done().tolist() == [True, False]
     monkeypatch.setattr(toy, "ZeroDivisionError", KeyError, raising=False)
     found = ha.sweep(toy.fails, {"a": [1, 2]}, out=path, resume=True)
