@@ -297,6 +297,7 @@ def test_errors_say_what_was_expected(outputs, change, words):
         compare_outputs(change(outputs), FOUR)
 
 
+@pytest.mark.slow
 def test_p_values_are_uniform(monkeypatch):
     """40 samples of 50 networks. The Bonferroni-corrected one may only be too large."""
     law, marginal = Law(Architecture(), np.eye(2)), Law(Architecture(), np.eye(2)).marginal()

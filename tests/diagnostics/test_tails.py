@@ -37,6 +37,7 @@ def test_networks_of_the_law_exceed_its_quantiles_as_often_as_it_says(y, laws):
     assert not abs(tails.exceedance(drawn.gaussian(0, 4000, 16), laws, 0.01, 0)["observed"] - 1) < SIGMAS * error
 
 
+@pytest.mark.slow
 def test_quantiles_of_all_outputs_are_the_laws_and_within_a_network_the_gaussians(y, laws):
     found = tails.tails(y, laws, 0)
     assert np.mean((found.law >= found.low) & (found.law <= found.high)) > 0.7

@@ -1,11 +1,11 @@
 """Workers: the same bits as without them, also if they are killed; clusters that do not answer, or are others."""
 
-import os
-import signal
+import gc
 import threading
 import time
 
 import numpy as np
+import psutil
 import pytest
 
 import hierattn as ha
@@ -18,6 +18,14 @@ distributed = pytest.importorskip("distributed")
 pytestmark = pytest.mark.filterwarnings("ignore")  # Dask's own, of sockets and event loops at its end
 
 
+@pytest.fixture(autouse=True)
+def tidy():
+    """What Dask leaves is collected here, and not in whichever test comes next."""
+    yield
+    gc.collect()
+
+
+@pytest.mark.slow
 def test_workers_change_nothing_and_a_killed_one_loses_nothing(tmp_path):
     """Two processes; one is killed while they work, and one point kills whoever takes it."""
     over, killed = {"a": list(range(3, 33))}, []
@@ -25,10 +33,7 @@ def test_workers_change_nothing_and_a_killed_one_loses_nothing(tmp_path):
     def kill(done):
         if done and not killed:
             killed.append(True)
-            me = os.getpid()
-            children = [int(pid) for pid in os.popen(f"pgrep -P {me}").read().split()]
-            grandchildren = [int(pid) for child in children for pid in os.popen(f"pgrep -P {child}").read().split()]
-            os.kill(grandchildren[0] if grandchildren else children[0], signal.SIGKILL)
+            psutil.Process().children(recursive=True)[-1].kill()
 
     found = ha.sweep(toy.slow, over, out=tmp_path / "x.zarr", workers=2, advance=kill)
     assert killed

@@ -21,6 +21,7 @@ EQUAL = Embedding(kernel=0.3 + 0.7 * np.eye(3))
 STACK = Stack(width=None, embedding=EQUAL, blocks=[BLOCK], final_norm=Norm())
 
 
+@pytest.mark.slow
 def test_two_numbers_are_those_of_whole_matrices(monkeypatch):
     """Attention sees the embedding, with a norm or without one: each integral is done once."""
 
