@@ -12,6 +12,7 @@ from tests.variants import variants
 ROWS = fields.rows()
 SELDOM = {
     "score_function sigmoid",
+    "score_function identity",
     "mask",
     "bias",
     "bias per head",

@@ -73,6 +73,7 @@ def test_replicates_share_one_compilation():
     assert [f._cache_size() for f in compiled] == before
 
 
+@pytest.mark.slow
 def test_truth_is_a_draw_of_the_prior_or_what_is_given(found):
     scales = np.log([replicate.truth["score_scale"] for replicate in found])
     assert stats.kstest(scales, stats.norm(0, 0.5).cdf).pvalue > 1e-3

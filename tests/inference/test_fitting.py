@@ -47,6 +47,7 @@ def agree(x, y):
     return abs(x.mean() - y.mean()) <= SIGMAS * error and abs(x.std() - y.std()) <= SIGMAS * error / np.sqrt(2)
 
 
+@pytest.mark.slow
 def test_both_samplers_find_the_same_posterior():
     """A shift of one standard deviation is seen. The networkwise one has finer tests (test_sweeps)."""
     methods = Networkwise(check_every=1, most_draws=1000), Nuts(warm_up=2, chunk=75, most_draws=300)
