@@ -15,7 +15,8 @@ from tests.sweeps import toy
 from tests.sweeps.test_sweep import same
 
 distributed = pytest.importorskip("distributed")
-pytestmark = pytest.mark.filterwarnings("ignore")  # Dask's own, of sockets and event loops at its end
+# Dask's own warnings, of sockets and event loops at its end; slow, because they may come in whichever test is next
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +26,6 @@ def tidy():
     gc.collect()
 
 
-@pytest.mark.slow
 def test_workers_change_nothing_and_a_killed_one_loses_nothing(tmp_path):
     """Two processes; one is killed while they work, and one point kills whoever takes it."""
     over, killed = {"a": list(range(3, 33))}, []
@@ -40,7 +40,6 @@ def test_workers_change_nothing_and_a_killed_one_loses_nothing(tmp_path):
     same(found, ha.sweep(toy.slow, over))
 
 
-@pytest.mark.slow
 def test_a_deadly_point_is_given_up():
     found = ha.sweep(toy.deadly, {"a": [0, 1, 2, 3]}, workers=2)
     assert found["message"].values.tolist() == ["", "3 or more workers died at this point: out of memory?", "", ""]
