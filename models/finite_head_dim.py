@@ -34,11 +34,10 @@ def model(
     score_scale = numpyro.sample("score_scale", prior["score_scale"])
     value_scale = numpyro.sample("value_scale", prior["value_scale"])
     law = law_of(layer.with_scales(score_scale, value_scale), K, query_kernel)
-    normal, key_factor = score_base(law)
+    base = score_base(law)
     network, coordinate, y = plates(outputs, law.shape[0], networks, coordinates)
     with network:
-        E = numpyro.sample("E", normal)
-        B = numpyro.sample("B", key_factor)
+        drawn = [None if each is None else numpyro.sample(name, each) for name, each in base._asdict().items()]
         D = numpyro.sample("D", wishart_factor(law))
-        p = numpyro.deterministic("p", law.scores_from(E, B))
+        p = numpyro.deterministic("p", law.scores_from(*drawn))
         observe(Outputs(law, p, D), coordinate, y)

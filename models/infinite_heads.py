@@ -38,7 +38,7 @@ def model(
     if np.ndim(layer.bias) != 3:
         layer = layer.replace(heads=1)  # heads that are alike have one average
     law = law_of(layer, K, query_kernel)
-    E = jnp.asarray(normal_points(score_base(law)[0].event_shape, points), law.dtype)
+    E = jnp.asarray(normal_points(score_base(law).E.event_shape, points), law.dtype)
     E = E if np.ndim(K) == 2 else E[:, None]  # one kernel a network
     Sigma = numpyro.deterministic("Sigma", law.Sigma(law.scores_from(E)).mean(axis=0))
     basis = output_basis(

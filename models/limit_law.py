@@ -15,13 +15,14 @@ from hierattn.law.plates import choose, law_of, non_centred, observe, plates
 from hierattn.layer.architecture import Architecture
 
 
-def priors(scale: float = 1.0, kernel: float = 1.0) -> dict[str, dist.Distribution]:
+def priors(scale: float = 1.0, kernel: float = 1.0, normed: bool = False) -> dict[str, dist.Distribution]:
     """Weakly informative: scores within a factor 7 of 1, outputs of their scale, nineteen times in twenty.
 
     Scores have the standard deviation score_scale K_ii, and outputs at most value_scale K_ii^{1/2}; kernel: the mean K_ii.
+    Of normed queries and keys score_scale is the gain, and the scores' standard deviation itself.
     """
     return {
-        "score_scale": dist.LogNormal(-math.log(kernel) + 0.0, 1.0),
+        "score_scale": dist.LogNormal(0.0 if normed else -math.log(kernel) + 0.0, 1.0),
         "value_scale": dist.LogNormal(math.log(scale) - math.log(kernel) / 2, 1.0),
     }
 

@@ -5,7 +5,7 @@ from dataclasses import fields as fields_of
 import pytest
 
 from hierattn import Architecture
-from hierattn.layer.architecture import SCALE_NAMES
+from hierattn.layer.checks import SCALE_NAMES
 from tests import fields
 from tests.variants import variants
 

@@ -28,7 +28,7 @@ Heads = Annotated[int, typer.Option(help="Heads.")]
 HeadDim = Annotated[int | None, typer.Option(help="Inner dimension of a head (infinite; at finite width the width).")]
 ActivationOption = Annotated[ActivationName | None, typer.Option(help="The paper's inputs through it (clip).")]
 KernelFile = Annotated[Path | None, typer.Option(help="File with the kernel K of the inputs instead.")]
-ScoreScale = Annotated[float, typer.Option(help="sigma_Q sigma_K.")]
+ScoreScale = Annotated[float, typer.Option(help="sigma_Q sigma_K, or the gain of normed queries and keys.")]
 ValueScale = Annotated[float, typer.Option(help="sigma_V sigma_O.")]
 Mask = Annotated[MaskName, typer.Option(help="Keys a query may look at.")]
 Scaling = Annotated[ScalingName, typer.Option(help="Scores divided by sqrt(n) or by n.")]
@@ -40,6 +40,14 @@ ScoreFunction = Annotated[
         autocompletion=score_functions,
     ),
 ]
+NormName = StrEnum("NormName", ["none", "rms", "layer", "rms_all"])
+QkNorm = Annotated[NormName, typer.Option(help="Norm of queries and keys: over a head, or over all heads together.")]
+QkEps = Annotated[float, typer.Option(help="Its eps.")]
+Cap = Annotated[float | None, typer.Option(help="Soft cap c of scores: c tanh(p / c).")]
+Sink = Annotated[float | None, typer.Option(help="Logit of a key without a value.")]
+SinkScale = Annotated[float | None, typer.Option(help="Standard deviation of the sinks over networks.")]
+Window = Annotated[int | None, typer.Option(help="Only keys of fewer positions away are seen.")]
+Chunk = Annotated[int | None, typer.Option(help="Only keys of the same chunk of so many positions are seen.")]
 Token = Annotated[int, typer.Option(help="The token to describe, from 0.")]
 Out = Annotated[Path, typer.Option(help="netCDF file to write.")]
 Scores = Annotated[bool, typer.Option("--scores", help="Write the scores too.")]
@@ -76,19 +84,32 @@ def build_layer(
     mask: Mask = MaskName.none,
     scaling: Scaling = ScalingName.sqrt,
     score_function: ScoreFunction = "softmax",
+    qk_norm: QkNorm = NormName.none,
+    qk_eps: QkEps = 0.0,
+    cap: Cap = None,
+    sink: Sink = None,
+    sink_scale: SinkScale = None,
+    window: Window = None,
+    chunk: Chunk = None,
 ) -> Any:
     """The layer that the options of a command describe."""
     import hierattn as ha
 
-    return ha.Architecture(
+    layer = ha.Architecture(
         heads=heads,
         head_dim=head_dim,
         mask=None if mask == MaskName.none else mask.value,
         scaling=scaling.value,
         score_function=score_function,
-        sigma_q=score_scale,
-        sigma_v=value_scale,
+        qk_norm=None if qk_norm == NormName.none else qk_norm.value,
+        qk_eps=qk_eps,
+        cap=cap,
+        sink=sink,
+        sink_scale=sink_scale,
+        window=window,
+        chunk=chunk,
     )
+    return layer.with_scales(score_scale, value_scale)
 
 
 def build_kernel(tokens: Tokens = None, activation: ActivationOption = None, kernel: KernelFile = None) -> Any:

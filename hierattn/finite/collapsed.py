@@ -25,7 +25,6 @@ from hierattn.law.sampled import Sampled
 from hierattn.law.sampling import Recipe, follow
 from hierattn.layer import kernels
 from hierattn.layer.architecture import Architecture
-from hierattn.layer.scores import ScoreFunction
 from hierattn.numerics.random_numbers import normals
 from hierattn.numerics.sums import split, total
 from hierattn.numerics.wishart import assemble, chi_square, entries_below, factor_last
@@ -76,10 +75,10 @@ class FiniteWidth(Sampled):
         m, cross, n = len(keys), self.inputs.queries is not None, self.inputs.width
         own = None if cross or token not in keys else int(np.searchsorted(keys, token))
         if self.inputs.linear and self.layer.heads < m:
-            return wide_inputs.recipe(heads, n, own, self.layer.scores)
+            return wide_inputs.recipe(heads, n, own)
         # a token that is no key of its own comes before them, in a block of its own where queries are others
         gram = gram_recipe(self.inputs, (m,) if own is not None else (1, m) if cross else (1 + m,), networks)
-        fixed = gram.draw, gram.fixed, own, self.layer.scores, heads.dim >= 2
+        fixed = gram.draw, gram.fixed, own, heads.dim >= 2
         return Recipe(_from_random_factors, fixed, (heads, *gram.numbers))
 
 
@@ -141,7 +140,6 @@ def _from_random_factors(
     draw_gram: Any,
     gram_fixed: tuple,
     own: int | None,
-    scores: ScoreFunction,
     two: bool,
     heads: Any,
     *gram_numbers: Any,
@@ -151,4 +149,4 @@ def _from_random_factors(
     factors = draw_gram(key_G, networks, *gram_fixed, *gram_numbers)
     G_ii = total(factors[0][own or 0] ** 2)
     L = factors[0][1:] if own is None and len(factors) == 1 else factors[-1]
-    return one_token.from_factors(key_heads, networks, scores, two, heads, G_ii, L)
+    return one_token.from_factors(key_heads, networks, two, heads, G_ii, L, L)

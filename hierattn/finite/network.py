@@ -2,6 +2,8 @@
 
     Y = H^{-1/2} sum_a A_a (X W^{V,a}) W^{O,a},    A_a = softmax over keys of (X W^{Q,a}) (X W^{K,a})' / sqrt(n_H)
 
+or whatever else the description says of queries, keys and scores, step by step as real layers do it.
+
 All weights are independent, with entries N(0, sigma^2 / fan_in). Networks are drawn in batches that fit a memory ceiling, and
 within a network one matrix at a time; of W^O only the columns that lead to the coordinates asked for. Network m depends on
 (rng_key, m) alone: batches, ceilings and numbers of networks do not change it.
@@ -117,20 +119,28 @@ def draw_layer(
     )
     key_scores, key_outputs = jax.random.split(rng_key)
 
-    def group_scores(_: None, group: tuple) -> tuple[None, Array]:
+    def group_projections(_: None, group: tuple) -> tuple[None, tuple[Array, Array]]:
         key, sigma_q, sigma_k = group
         key_K, key_Q = jax.random.split(key)
-        keys = _turned(layer, X @ weights(key_K, sigma_k, n, n_H))
 
-        def head_scores(_: None, head: tuple) -> tuple[None, Array]:
+        def head_queries(_: None, head: tuple) -> tuple[None, Array]:
             key, sigma = head
-            queries = _turned(layer, X_q @ weights(key, sigma, n, n_H))
-            return None, queries @ keys.T * n_H**-0.5 * layer.score_factor
+            return None, X_q @ weights(key, sigma, n, n_H)
 
-        return jax.lax.scan(head_scores, None, (jax.random.split(key_Q, len(sigma_q)), sigma_q))
+        queries = jax.lax.scan(head_queries, None, (jax.random.split(key_Q, len(sigma_q)), sigma_q))[1]
+        return None, (queries, X @ weights(key_K, sigma_k, n, n_H))
 
-    p = jax.lax.scan(group_scores, None, (jax.random.split(key_scores, groups), sigma_q, sigma_k[:, 0]))[1]
-    A = layer.attention(p.reshape(layer.heads, *p.shape[2:]))
+    each = jax.random.split(key_scores, groups), sigma_q, sigma_k[:, 0]
+    queries, keys = jax.lax.scan(group_projections, None, each)[1]
+    queries, keys = (_turned(layer, _normed(layer, x)) for x in (queries.reshape(-1, *queries.shape[2:]), keys))
+    products = queries @ jnp.repeat(keys, layer.group_size, axis=0).mT
+    p = products * n_H**-0.5 * layer.score_factor
+    if layer.qk_norm is not None:
+        p = p * jnp.reshape(layer.qk_gain, (-1, 1, 1))
+    if layer.sink_scale is not None:  # a sink that is so much higher is as good as scores that are so much lower
+        sinks = jnp.reshape(layer.sink_scale, (-1, 1, 1)) * normals(jax.random.fold_in(key_scores, 1), (layer.heads, 1, 1))
+        p = p - sinks
+    A = layer.attention(p)
 
     def add_group(y: Array, group: tuple) -> tuple[Array, None]:
         key, sigma_v, sigma_o, A = group
@@ -145,7 +155,7 @@ def draw_layer(
 
     every = jax.random.split(key_outputs, groups), sigma_v[:, 0], sigma_o, A.reshape(groups, -1, *A.shape[1:])
     y = jax.lax.scan(add_group, jnp.zeros((len(X_q), coordinates), A.dtype), every)[0]
-    return p.reshape(A.shape), y * layer.heads**-0.5
+    return p, y * layer.heads**-0.5
 
 
 def weights(rng_key: Array, sigma: Any, fan_in: int, fan_out: int) -> Float[Array, "{fan_in} {fan_out}"]:
@@ -153,7 +163,17 @@ def weights(rng_key: Array, sigma: Any, fan_in: int, fan_out: int) -> Float[Arra
     return sigma * fan_in**-0.5 * normals(rng_key, (fan_in, fan_out))
 
 
-def _turned(layer: Architecture, x: Float[Array, "s n_H"]) -> Float[Array, "s n_H"]:
+def _normed(layer: Architecture, x: Float[Array, "heads s n_H"]) -> Float[Array, "heads s n_H"]:
+    """Queries, or keys, as the description says."""
+    if layer.qk_norm is None:
+        return x
+    if layer.qk_norm == "layer":
+        x = x - x.mean(axis=-1, keepdims=True)
+    over = (0, -1) if layer.qk_norm == "rms_all" else -1
+    return x / jnp.sqrt(jnp.mean(x**2, axis=over, keepdims=True) + layer.qk_eps)
+
+
+def _turned(layer: Architecture, x: Float[Array, "heads s n_H"]) -> Float[Array, "heads s n_H"]:
     return x if layer.rotary is None else rotate(x, layer.rotary)
 
 

@@ -12,9 +12,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from hierattn.law.one_token import Heads, weights
+from hierattn.law.one_token import Heads
 from hierattn.law.sampling import Recipe
-from hierattn.layer.scores import ScoreFunction
 from hierattn.numerics.random_numbers import normals
 from hierattn.numerics.sums import split, total
 from hierattn.numerics.wishart import assemble, chi_square, entries_below, factor_last
@@ -28,20 +27,19 @@ class Plan(NamedTuple):
     d: int
     own: int | None
     two: bool
-    scores: ScoreFunction
 
 
-def recipe(heads: Heads, n: int, own: int | None, scores: ScoreFunction) -> Recipe:
+def recipe(heads: Heads, n: int, own: int | None) -> Recipe:
     """Of a token that is key `own`, or none of its keys."""
     H = len(heads.q)
     h, d = min(H, n), min(H, max(n - H - 1, 0))
     two = min(n - h + 1, n - h if n > h else 2, n - h - d if d else 2, int(heads.dim)) >= 2
-    return Recipe(variances, (Plan(h, n > h, d, own, two, scores),), (heads, float(n)))
+    return Recipe(variances, (Plan(h, n > h, d, own, two),), (heads, float(n)))
 
 
 def variances(rng_key: Array, networks: int, plan: Plan, heads: Heads, n: Any) -> Float[Array, " network"]:
     """V of networks."""
-    (H, m), dtype, (h, remainder, d, own, two, scores) = heads.bias.shape, heads.bias.dtype, plan
+    H, m, dtype, (h, remainder, d, own, two) = len(heads.q), len(heads.weighing.added), heads.q.dtype, plan
     key_chi, key_normal = jax.random.split(rng_key)
     df = jnp.concatenate([n - jnp.zeros(1), n - jnp.arange(h), n - h + jnp.zeros(remainder), n - h - 1 - jnp.arange(d)])
     df = jnp.concatenate([df, heads.dim + jnp.zeros(2 * H)]).astype(dtype)
@@ -54,7 +52,7 @@ def variances(rng_key: Array, networks: int, plan: Plan, heads: Heads, n: Any) -
     G_ii = r * (total(Z[:, m if own is None else own] ** 2) + jnp.sum(rho_squared, axis=0)) / n
     Z = Z[:, :m]
     scale = heads.q[:, None] * jnp.sqrt(G_ii * c[:H] / heads.dim * r / n)
-    w = weights(scale * total(Z[:, :, None] * B.swapaxes(0, 1)[:, None]), heads, scores)
+    w = heads.weighing.weights(scale * total(Z[:, :, None] * B.swapaxes(0, 1)[:, None]))
     u = total(total(w[:, None] * Z.swapaxes(0, 1)[:, :, None]) ** 2)
     if remainder:
         others = w if own is None else w.at[own].set(0)

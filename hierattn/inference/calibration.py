@@ -68,7 +68,7 @@ class Design:
     @property
     def priors(self) -> dict[str, Any]:
         """Of both scales."""
-        return own_priors(self.model, 1.0, self.K) | self.prior
+        return own_priors(self.model, 1.0, self.K, self.layer.qk_norm is not None) | self.prior
 
 
 def replicates(design: Design, number: int, seed: int = 0) -> Iterator[Replicate]:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["MODELS", "check_density", "choose_method", "fit", "layer_of", "lookup", "plan", "pose", "route"]
 KERNEL_KNOWN = ("limit_law", "finite_head_dim", "infinite_heads", "linear_scaling")
 GAUSSIAN_SCORES = ("limit_law", "linear_scaling", "kernel_unknown", "separate_kernels")  # of infinite head_dim
-FACTORS = {"score_scale": ("sigma_q", "sigma_k"), "value_scale": ("sigma_v", "sigma_o")}
+FACTORS = {"score_scale": ("sigma_q", "sigma_k", "qk_gain"), "value_scale": ("sigma_v", "sigma_o")}
 
 
 class Plan(NamedTuple):

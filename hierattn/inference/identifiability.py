@@ -18,10 +18,11 @@ def never_identified(problem: Problem) -> dict[str, str]:
     """Parameters that outputs of this design cannot inform, whatever they are."""
     obs, layer = problem.observations, problem.layer
     tokens = obs.s if obs.kernel is None else obs.kernel.shape[-1]
-    if layer.scores.homogeneous and layer.added(tokens, tokens) is None:
+    weighing = layer.weighing(tokens, tokens)
+    if weighing.homogeneous:
         why = f"with {layer.score_function} scores only the product of both scales matters"
         return dict.fromkeys(("score_scale", "value_scale"), why)
-    if obs.kernel is None or "concentration" in problem.prior or not layer.scores.sums_to_one:  # K has a prior itself
+    if obs.kernel is None or "concentration" in problem.prior or not weighing.sums_to_one:  # K has a prior itself
         return {}
     K, k = obs.kernel, obs.kernel.shape[-1]
     allowed = np.asarray(layer.allowed(k, k))[obs.tokens]

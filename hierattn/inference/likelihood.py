@@ -25,7 +25,6 @@ from hierattn.inference.latent.products import gram, product, total, whole
 from hierattn.inference.latent.waves import waves_of
 from hierattn.layer import kernels
 from hierattn.layer.architecture import Architecture
-from hierattn.layer.scores import ScoreFunction
 from hierattn.numerics.random_numbers import normals
 
 ROUNDING = 1e-13  # of a pivot, relative to the token's variance
@@ -35,9 +34,9 @@ ROUNDING = 1e-13  # of a pivot, relative to the token's variance
 class Data:
     """Observed networks, on the last axis; one factor for all of them has a last axis of length 1.
 
-    Tokens are the observed queries, or the coordinates of a subspace U' y where outputs live on one. `allowed` is None where
-    every key is. The score function is no number: functions of the data are compiled for each. `made`: how scores and values
-    are made of latents, None for p = q L_q E L_k' and K. `unknown`: a kernel that is a parameter, for which K = I stands here.
+    Tokens are the observed queries, or the coordinates of a subspace U' y where outputs live on one. L_q and L_k are factors of
+    the kernels as scores see them, K is that of values. `made`: how scores and values are made of latents, None for
+    p = q L_q E L_k' and K. `unknown`: a kernel that is a parameter, for which K = I stands here.
     """
 
     S: Any  # (t, t, network)
@@ -45,17 +44,15 @@ class Data:
     L_q: Any  # (q, r_q, network or 1)
     L_k: Any  # (k, r, network or 1)
     K: Any  # (k, k, network or 1)
-    bias: Any  # (H, q, k, 1)
-    allowed: Any  # (q, k, 1)
+    weighing: Any  # of scores (head, query, key, network)
     U: Any  # (q, t)
-    scores: ScoreFunction
     made: Any = None
     unknown: Any = None
 
     @property
     def latent_shape(self) -> tuple[int, int, int, int]:
         """Shape of E: (head, query factor, key factor, network)."""
-        return self.bias.shape[0], self.L_q.shape[1], self.L_k.shape[1], self.S.shape[-1]
+        return self.weighing.added.shape[0], self.L_q.shape[1], self.L_k.shape[1], self.S.shape[-1]
 
     @property
     def latent_dim(self) -> int:
@@ -79,8 +76,8 @@ class Data:
         return z.reshape(*self.latent_shape[:-1], -1) if self.made is None else self.made.shaped(z)
 
 
-ARRAYS = ("S", "n", "L_q", "L_k", "K", "bias", "allowed", "U", "made", "unknown")
-jax.tree_util.register_dataclass(Data, data_fields=ARRAYS, meta_fields=("scores",))
+ARRAYS = ("S", "n", "L_q", "L_k", "K", "weighing", "U", "made", "unknown")
+jax.tree_util.register_dataclass(Data, data_fields=ARRAYS, meta_fields=())
 
 
 class Terms(NamedTuple):
@@ -95,20 +92,19 @@ def prepare(S: Any, n: int, layer: Architecture, K: Any, tokens: Any = None, U: 
     K = np.asarray(K, float)
     k = K.shape[-1]
     tokens = np.arange(k) if tokens is None else np.asarray(tokens)
-    allowed = np.asarray(layer.allowed(k, k))[tokens]
-    added = layer.added(k, k)
-    bias = np.broadcast_to(0.0 if added is None else added, (layer.heads, k, k))[:, tokens]
-    K_k = K - K.mean(axis=-2, keepdims=True) - K.mean(axis=-1, keepdims=True) + K.mean(axis=(-2, -1), keepdims=True)
-    K_q = K[..., tokens[:, None], tokens]
-    S = np.asarray(S, float) if U is None else U.T @ S @ U
+    weighing = layer.weighing(k, k)
+    K_q, K_k = layer.score_kernels(K)
     turned = layer.rotary is not None  # keys are turned before rows of scores are centred
-    factors = (kernels.factor(K_q), kernels.factor(K_k if layer.scores.shift_invariant and not turned else K), K)
+    if weighing.shift_invariant and not turned and layer.head_dim is None:
+        K_k = K_k - K_k.mean(axis=-2, keepdims=True) - K_k.mean(axis=-1, keepdims=True) + K_k.mean(axis=(-2, -1), keepdims=True)
+    S = np.asarray(S, float) if U is None else U.T @ S @ U
+    factors = (kernels.factor(K_q[..., tokens[:, None], tokens]), kernels.factor(K_k), K)
     networks_last = (jnp.asarray(np.moveaxis(x if x.ndim == 3 else x[None], 0, -1)) for x in (S, *factors))
     statistics, L_q, L_k, K_all = networks_last
-    known = None if allowed.all() else jnp.asarray(allowed)[..., None]
     U = None if U is None else jnp.asarray(U)
     made = _made(layer, K, L_q, L_k) if layer.head_dim is not None or layer.rotary is not None else None
-    return Data(statistics, jnp.asarray(float(n)), L_q, L_k, K_all, jnp.asarray(bias)[..., None], known, U, layer.scores, made)
+    weighing = weighing.of_queries(tokens, layer.heads, k)
+    return Data(statistics, jnp.asarray(float(n)), L_q, L_k, K_all, weighing, U, made)
 
 
 def _made(layer: Architecture, K: np.ndarray, L_q: Any, L_k: Any) -> Made:
@@ -116,7 +112,7 @@ def _made(layer: Architecture, K: np.ndarray, L_q: Any, L_k: Any) -> Made:
     factor = kernels.factor(K)
     L_v = jnp.asarray(np.moveaxis(factor if K.ndim == 3 else factor[None], 0, -1))
     if layer.head_dim is None:
-        return waves_of(layer.heads, layer.rotary, K, L_v, layer.scores.shift_invariant)
+        return waves_of(layer, K, L_v)
     return heads_of(layer, L_q, L_k, L_v)
 
 
@@ -125,7 +121,7 @@ def covariance(data: Data, E: Latents, q: Any) -> Float[Array, "t t network"]:
     if data.made is None:
         return covariance_of(data, attention(data, E, q))
     found = data.made.parts(data, E)
-    return _from_values(data, data.scores.weights(q * found.scores + data.bias, data.allowed, axis=2), found.values)
+    return _from_values(data, data.weighing.weights(q * found.scores), found.values)
 
 
 def log_prior(data: Data, E: Latents) -> Float[Array, " network"]:
@@ -190,7 +186,8 @@ def terms_and_gradient(data: Data, E: Latents, q: Any, o: Any) -> tuple[Terms, L
     """
     if data.made is not None:
         return _through_parts(data, E, q, o)
-    A = whole(attention(data, E, q))
+    p = whole(scores(data, E, q))
+    A = whole(data.weighing.weights(p))
     rows, rows_K = jax.tree.map(whole, _rows(data, A))
     P, logdet = jax.tree.map(whole, inverse(_covariance(rows, rows_K)))
     t, H = data.S.shape[0], A.shape[0]
@@ -198,7 +195,7 @@ def terms_and_gradient(data: Data, E: Latents, q: Any, o: Any) -> tuple[Terms, L
     d_rows = 2 / H * total(lambda k: G[None, :, k, None] * rows_K[:, k, None], t)
     U = data.U
     dA = d_rows if U is None else total(lambda k: U[:, k, None, None] * d_rows[:, None, k], t)
-    dp = whole(data.scores.pull_back(A, dA, data.allowed, axis=2))
+    dp = whole(data.weighing.pull_back(p, A, dA))
     back = whole(total(lambda j: dp[:, :, j, None] * data.L_k[j], data.L_k.shape[0]))
     return Terms(logdet, jnp.sum(P * data.S, axis=(0, 1))), q * total(
         lambda i: back[:, i, None] * data.L_q[i][:, None], data.L_q.shape[0]
@@ -215,11 +212,12 @@ def _in_covariance(data: Data, P: Array, o: Any) -> Float[Array, "t t network"]:
 def _through_parts(data: Data, E: Latents, q: Any, o: Any) -> tuple[Terms, Latents]:
     """The same where latents make scores and values in a way of their own."""
     found, to_latents = jax.vjp(lambda x: data.made.parts(data, x), E)
-    A = data.scores.weights(q * found.scores + data.bias, data.allowed, axis=2)
+    p = q * found.scores
+    A = data.weighing.weights(p)
     Sigma, to_weights = jax.vjp(lambda A, V: _from_values(data, A, V), A, found.values)
     P, logdet = inverse(Sigma)
     dA, dV = to_weights(_in_covariance(data, P, o))
-    dp = data.scores.pull_back(A, dA, data.allowed, axis=2)
+    dp = data.weighing.pull_back(p, A, dA)
     (gradient,) = to_latents(type(found)(q * dp, dV, jnp.ones_like(found.beyond)))
     return Terms(logdet, jnp.sum(P * data.S, axis=(0, 1))), gradient
 
@@ -233,10 +231,14 @@ def _from_values(data: Data, A: Float[Array, "H q k network"], V: Float[Array, "
 
 def attention(data: Data, E: Array, q: Any) -> Float[Array, "H q k network"]:
     """Weights A of the scores of latent E."""
+    return data.weighing.weights(scores(data, E, q))
+
+
+def scores(data: Data, E: Array, q: Any) -> Float[Array, "H q k network"]:
+    """P = q L_q E L_k'."""
     r_q, r = data.L_q.shape[1], data.L_k.shape[1]
     left = whole(total(lambda c: data.L_q[:, c, None] * E[:, None, c], r_q))
-    p = q * total(lambda c: left[:, :, None, c] * data.L_k[:, c], r) + data.bias
-    return data.scores.weights(p, data.allowed, axis=2)
+    return q * total(lambda c: left[:, :, None, c] * data.L_k[:, c], r)
 
 
 def _rows(data: Data, A: Array) -> tuple[Array, Array]:

@@ -76,18 +76,18 @@ class Problem:
 
     @property
     def kernel_size(self) -> float:
-        """Mean of K's diagonal, which scores are proportional to; 1 where K is inferred, as a correlation matrix."""
+        """Mean of K's diagonal; 1 where K is inferred, as a correlation matrix."""
         return kernel_size(self.observations.kernel)
+
+    @property
+    def score_size(self) -> float:
+        """What scores are proportional to: the same, or 1 of normed queries and keys."""
+        return self.kernel_size if self.layer.qk_norm is None else 1.0
 
     @cached_property
     def observed_layer(self) -> Architecture:
         """The layer with the rows of mask and bias that belong to observed tokens."""
-        k, tokens = self.K.shape[-1], self.observations.tokens
-        if self.layer.rotary is not None and not np.array_equal(tokens, np.arange(k)):
-            raise unusable("tokens", "all of the kernel's tokens in order for rotary embeddings", tokens.tolist())
-        mask = None if self.layer.mask is None else np.asarray(self.layer.allowed(k, k))[tokens]
-        bias = None if self.layer.bias is None else self.layer.bias[..., tokens, :]
-        return self.layer.replace(mask=mask, bias=bias)
+        return self.layer.rows(self.observations.tokens, self.K.shape[-1])
 
     @cached_property
     def law(self) -> Law:
@@ -110,7 +110,8 @@ class Problem:
         told = {"model": self.name, "outputs": obs.sha256, "networks": obs.networks, "kernel": _told(obs.kernel)}
         told |= {"model_file": _told(np.fromfile(str(self.model.__file__), np.uint8)) if own else None}
         told |= {"tokens": obs.tokens.tolist(), "hierattn": __version__}
-        told |= {name: _told(getattr(self.layer, name)) for name in LAYER_NAMES}
+        of_eps = record.OF_EPS.values() if self.layer.qk_eps else ()
+        told |= {name: _told(getattr(self.layer, name)) for name in (*LAYER_NAMES, *of_eps)}
         return told | {f"prior of {name}": _told(prior) for name, prior in self.prior.items()}
 
     def data(self) -> likelihood.Data:
@@ -138,15 +139,16 @@ def pose(observations: Observations, layer: Architecture, model: ModuleType, pri
     _check_agreement(observations, layer)
     if layer.mask is None and observations.mask is not None:
         layer = layer.replace(mask=observations.mask)
-    return Problem(observations, layer, model, choose(own_priors(model, observations.scale, observations.kernel), prior))
+    own = own_priors(model, observations.scale, observations.kernel, layer.qk_norm is not None)
+    return Problem(observations, layer, model, choose(own, prior))
 
 
-def own_priors(model: ModuleType, scale: float, kernel: Any) -> dict[str, Any]:
+def own_priors(model: ModuleType, scale: float, kernel: Any, normed: bool = False) -> dict[str, Any]:
     """A model's own priors for outputs of this root mean square and this kernel, as far as it asks for them."""
     if not hasattr(model, "priors"):
         return {}
-    takes_kernel = "kernel" in inspect.signature(model.priors).parameters
-    return model.priors(scale, kernel=kernel_size(kernel)) if takes_kernel else model.priors(scale)
+    known, asked = {"kernel": kernel_size(kernel), "normed": normed}, inspect.signature(model.priors).parameters
+    return model.priors(scale, **{name: value for name, value in known.items() if name in asked})
 
 
 def kernel_size(kernel: Any) -> float:
@@ -169,4 +171,8 @@ def _check_agreement(observations: Observations, layer: Architecture) -> None:
     for name in ("head_dim", *record.WORDS):
         theirs, given = getattr(described, name), getattr(layer, name)
         if None not in (theirs, given) and theirs != given:
+            raise unusable(name, f"{theirs}, as the observations say", given, remedy)
+    for name in sorted(record.NEW - set(record.OF_EPS)):
+        theirs, given = getattr(described, name), getattr(layer, name)
+        if not np.array_equal(theirs, given):
             raise unusable(name, f"{theirs}, as the observations say", given, remedy)

@@ -16,6 +16,7 @@ from hierattn.inference.identifiability import identification, never_identified,
 from hierattn.inference.methods.protocol import Method, Run
 from hierattn.inference.problem import Posterior, Problem
 from hierattn.inference.verdict import convergence, of_Sigma, summary
+from hierattn.layer import masks
 from hierattn.layer.kernels import factor
 from hierattn.layer.record import MASK, arrays_of
 from hierattn.models import DIMS
@@ -162,5 +163,5 @@ def constants(problem: Problem) -> xr.Dataset:
         data["K"] = (axes if obs.kernel.ndim == 2 else ["network", *axes], obs.kernel)
     if obs.kernel is not None or layer.mask is not None:
         k = obs.s if obs.kernel is None else obs.kernel.shape[-1]
-        data[MASK] = (axes, np.asarray(layer.allowed(k, k)).astype("int8"))
+        data[MASK] = (axes, np.asarray(masks.allowed(layer.mask, k, k)).astype("int8"))
     return xr.Dataset(data)

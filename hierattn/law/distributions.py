@@ -15,8 +15,10 @@ from numpyro.distributions import constraints
 from numpyro.distributions.transforms import Transform
 
 from hierattn.base.errors import InputError, unusable
+from hierattn.law.hierarchy import Base
 from hierattn.law.law import Law
-from hierattn.layer.architecture import SCALE_NAMES
+from hierattn.layer.checks import SCALE_NAMES
+from hierattn.layer.scores import SCORE_FUNCTIONS
 from hierattn.numerics.random_numbers import normals
 
 
@@ -33,13 +35,14 @@ class ScoreTransform(Transform):
         return self.law.scores_from(E)
 
     def _inverse(self, p: Array) -> Array:
-        L_q, L_k = (jnp.linalg.pinv(L)[..., None, :, :] for L in (self.law.L_q, self.law.L_k))
+        L_q, L_k = (jnp.linalg.pinv(L)[..., None, :, :] for L in self.law.score_factors())
         return L_q @ (p / self.law.scale_of_scores(p.dtype)) @ L_k.mT
 
     def log_abs_det_jacobian(self, E: Array, p: Array, intermediates: Any = None) -> Array:
         r_q, r_k = E.shape[-2:]
         scale = r_q * r_k * jnp.sum(jnp.log(self.law.scale_of_scores(E.dtype)))
-        return scale + self.law.layer.heads * (r_k * _log_volume(self.law.L_q) + r_q * _log_volume(self.law.L_k))
+        of_queries, of_keys = (_log_volume(L) for L in self.law.score_factors())
+        return scale + self.law.layer.heads * (r_k * of_queries + r_q * of_keys)
 
     def forward_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         return (*shape[:-2], *self.law.shape)
@@ -77,8 +80,10 @@ class Scores(dist.TransformedDistribution):
         layer = law.layer
         if layer.head_dim is not None:
             raise unusable("head_dim", "None: scores are Gaussian at infinite head_dim only", layer.head_dim, "use score_base")
+        if layer.sink_scale is not None:
+            raise unusable("sink_scale", "None: with sinks that vary scores have no density here", "a number", "use score_base")
         transform = ScoreTransform(law) if layer.rotary is None else WaveTransform(law)
-        super().__init__(score_base(law)[0], transform, validate_args=validate_args)
+        super().__init__(score_base(law).E, transform, validate_args=validate_args)
 
     def log_prob(self, value: Array, intermediates: Any = None) -> Array:
         transform, tolerance = self.transforms[0], np.sqrt(jnp.finfo(value.dtype).eps)
@@ -163,9 +168,12 @@ def output_basis(law: Law) -> Float[np.ndarray, "s r"] | None:
     singular in directions that move with the scores, as with H rank(K) < s, no density exists and this is an error. Scales
     that are not known yet, inside jit, count as positive, and a K that is not known as definite.
     """
+    if SCORE_FUNCTIONS[law.layer.score_function].may_vanish:
+        got = f"{law.layer.score_function} attention, whose outputs are zero in some networks"
+        raise unusable("score_function", "outputs with a density", got)
     if isinstance(law.L_k, jax.core.Tracer) or law.L_k.ndim > 2 or _is_regular(law):
         return None
-    scales = {name: _zero_or_one(getattr(law.layer, name)) for name in SCALE_NAMES}
+    scales = {name: _zero_or_one(getattr(law.layer, name)) for name in (*SCALE_NAMES, "qk_gain")}
     factors = (np.asarray(L, float) for L in (law.L_k, law.L_q))
     with jax.ensure_compile_time_eval(), jax.enable_x64(True):
         probe = Law.from_factors(law.layer.replace(**scales), *factors)
@@ -186,7 +194,7 @@ def _is_regular(law: Law) -> bool:
     (s_q, s_k), layer = law.shape, law.layer
     definite = law.L_q.shape[-1] == s_q and law.L_k.shape[-1] == s_k
     unmasked = layer.mask is None or isinstance(layer.mask, str)
-    moving = all(np.all(_zero_or_one(getattr(layer, name))) for name in SCALE_NAMES) and layer.score_factor > 0
+    moving = all(np.all(_zero_or_one(x)) for x in (layer.score_scale, layer.value_scale)) and layer.score_factor > 0
     return definite and unmasked and moving and layer.heads * min(layer.head_dim or s_k, s_k) >= s_q
 
 
@@ -195,22 +203,29 @@ def _zero_or_one(scale: Any) -> Any:
     return 1.0 if isinstance(scale, jax.core.Tracer) else np.where(np.asarray(scale) > 0, 1.0, 0.0)
 
 
-def score_base(law: Law) -> tuple[dist.Distribution, dist.Distribution | None]:
-    """Distributions of the standard variables (E, B) of one network's scores; B is None at infinite head_dim."""
-    batch, (shape_E, *shape_B) = law.L_k.shape[:-2], law.base_shapes()
-    if not shape_B:
-        return _standard_normal(law.dtype, batch, *shape_E), None
-    keys = wishart_factor(law) if law.layer.rotary is None else _standard_normal(law.dtype, (), *shape_B[0])
-    return _standard_normal(law.dtype, (), *shape_E), keys
+def score_base(law: Law) -> Base:
+    """Distributions of the standard variables of one network's scores, None for those that the law does not have."""
+    shapes, dtype = law.base_shapes(), law.dtype
+    batch = law.L_k.shape[:-2] if law.layer.head_dim is None else ()
+    found = Base(*(None if shape is None else _standard_normal(dtype, batch, *shape) for shape in shapes))
+    if shapes.B is None or law.layer.rotary is not None:
+        return found
+    (groups, size, m), R = shapes.B, shapes.R
+    R = None if R is None else _wishart_factor(law.freedom - m, R[1], R[0], dtype)
+    return found._replace(B=_wishart_factor(law.freedom, size, groups, dtype), R=R)
 
 
 def wishart_factor(law: Law) -> dist.Distribution:
-    """Factors W of keys or values, one per group: W W' ~ Wishart_{n_H}(I). Triangular, or plain normal if n_H < rank K."""
-    n_H, size, groups = law.layer.head_dim, law.L_k.shape[-1], law.layer.groups
-    if n_H < size:
-        return _standard_normal(law.dtype, (), groups, size, n_H)
-    triangular = dist.WishartCholesky(jnp.asarray(n_H, law.dtype), scale_tril=jnp.eye(size, dtype=law.dtype))
-    return triangular.expand([groups]).to_event(1)
+    """Factors of values, one per group."""
+    return _wishart_factor(law.head_dim, law.L_k.shape[-1], law.layer.groups, law.dtype)
+
+
+def _wishart_factor(df: int, size: int, number: int, dtype: Any) -> dist.Distribution:
+    """Factors W with W W' ~ Wishart_df(I): triangular, or plain normal if df < size."""
+    if df < size:
+        return _standard_normal(dtype, (), number, size, df)
+    triangular = dist.WishartCholesky(jnp.asarray(df, dtype), scale_tril=jnp.eye(size, dtype=dtype))
+    return triangular.expand([number]).to_event(1)
 
 
 def _standard_normal(dtype: Any, batch: tuple[int, ...], *event: Any) -> dist.Distribution:

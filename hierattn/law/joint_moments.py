@@ -16,10 +16,9 @@ import numpy as np
 from scipy.special import ndtri
 
 from hierattn.base.errors import unusable
-from hierattn.law.hierarchy import Hierarchy
+from hierattn.law.hierarchy import Base, Hierarchy
 from hierattn.layer import kernels
-from hierattn.layer.architecture import SCALE_NAMES
-from hierattn.numerics import rqmc
+from hierattn.numerics import chi_square, rqmc
 
 BATCH = 2**rqmc.FIRST  # points evaluated at once: one compilation
 MOST_TOKENS = 32  # of joint moments: their covariance has the fourth power of it as entries
@@ -58,6 +57,8 @@ def mean_of_tokens(law: Hierarchy, seed: int = 0) -> tuple[np.ndarray, np.ndarra
 def _over_groups(law: Hierarchy, tokens: list[int], seed: int, covariance: bool) -> list[np.ndarray]:
     """Sum over independent groups of heads, those that are alike integrated once."""
     size = 1 if law.layer.head_dim is None else law.layer.group_size
+    if law.layer.head_dim is not None and law.layer.qk_norm == "rms_all":
+        size = law.layer.heads  # which have one length in common
     groups = [_group(law, a, size) for a in range(0, law.layer.heads, size)]
     marks = [b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(group.layer)) for group in groups]
     share = size / law.layer.heads
@@ -71,37 +72,33 @@ def _over_groups(law: Hierarchy, tokens: list[int], seed: int, covariance: bool)
 
 def _group(law: Hierarchy, first: int, size: int) -> Hierarchy:
     """The law of `size` heads alone."""
-    layer, heads = law.layer, slice(first, first + size)
-    bias = layer.bias if layer.bias is None or layer.bias.ndim == 2 else layer.bias[heads]
-    scales = {name: getattr(layer, name) for name in SCALE_NAMES}
-    scales = {name: scale[heads] if np.ndim(scale) else scale for name, scale in scales.items()}
-    return Hierarchy.from_factors(layer.replace(heads=size, key_value_heads=1, bias=bias, **scales), law.L_k, law.L_q)
+    return Hierarchy.from_factors(law.layer.some_heads(first, size), law.L_k, law.L_q)
 
 
 def _only(law: Hierarchy, tokens: list[int]) -> tuple[Hierarchy, list[int]]:
-    """The law of some queries alone, which needs fewer random numbers; rotary embeddings need every position."""
-    if law.layer.rotary is not None or len(tokens) == law.shape[0]:
+    """The law of some queries alone, which needs fewer random numbers, unless every position is needed."""
+    if law.layer.positional or len(tokens) == law.shape[0]:
         return law, tokens
-    mask, bias = law.layer.allowed(*law.shape)[tokens], law.layer.bias
-    layer = law.layer.replace(mask=mask, bias=None if bias is None else bias[..., tokens, :])
     L_q = np.asarray(law.L_q, float)[tokens]
+    layer = law.layer.of_queries(tokens, *law.shape)
     return Hierarchy.from_factors(layer, law.L_k, kernels.factor(L_q @ L_q.T)), list(range(len(tokens)))
 
 
 def _of_group(law: Hierarchy, tokens: list[int], seed: int, covariance: bool) -> tuple[np.ndarray, ...]:
     """Mean and covariance of Sigma for the heads of `law`, which share keys and values, and their errors."""
     law, tokens = _only(law, tokens)
-    shapes, t = law.base_shapes(whole=True), len(tokens)
-    sizes = [math.prod(shape) for shape in shapes]
+    shapes, t = law.base_shapes(), len(tokens)
+    sizes = [0 if shape is None else math.prod(shape) for shape in shapes]
     with jax.enable_x64(True):
         around = np.asarray(law.linear_scaling())[np.ix_(tokens, tokens)]
 
     def statistics(uniforms: np.ndarray) -> np.ndarray:
         parts = np.split(uniforms, np.cumsum(sizes)[:-1], axis=1)
+        z = (None if shape is None else ndtri(part).reshape(-1, *shape) for shape, part in zip(shapes, parts, strict=True))
+        base = of_normals(law, Base(*z))
+        batches = [jax.tree.map(lambda x: x[i : i + BATCH], base) for i in range(0, len(uniforms), BATCH)]  # noqa: B023
         with jax.enable_x64(True):
-            base = [ndtri(part).reshape(-1, BATCH, *shape) for part, shape in zip(parts, shapes, strict=True)]
-            batches = zip(*base, strict=True)
-            return np.mean([_group_statistics(law, tuple(tokens), covariance, *batch) for batch in batches], axis=0)
+            return np.mean([_group_statistics(law, tuple(tokens), covariance, batch) for batch in batches], axis=0)
 
     def summary(means: np.ndarray) -> tuple[np.ndarray, ...]:
         first = means[:, : t * t].reshape(-1, t, t)
@@ -121,17 +118,17 @@ def _of_group(law: Hierarchy, tokens: list[int], seed: int, covariance: bool) ->
 
 
 @partial(jax.jit, static_argnames=("tokens", "covariance"))
-def _group_statistics(
-    law: Hierarchy, tokens: tuple[int, ...], covariance: bool, E: jax.Array, B: jax.Array | None = None
-) -> jax.Array:
+def _group_statistics(law: Hierarchy, tokens: tuple[int, ...], covariance: bool, base: Base) -> jax.Array:
     """Averages over points of Sigma and of its products (if asked for), values integrated out.
 
     Sigma is taken around its value at p = 0, so that small covariances do not drown in rounding.
     """
     layer = law.layer
-    A = layer.attention(law.scores_from(E, B))[..., jnp.array(tokens), :]
+    A = layer.attention(law.scores_from(*base))[..., jnp.array(tokens), :]
     scale = (layer.value_scale * layer.heads**-0.5)[:, None, None]
     M = jnp.einsum("naik,nbjk->nabij", scale * A @ law.K, scale * A)
+    if layer.groups > 1:  # of heads that share values
+        M *= np.kron(np.eye(layer.groups), np.ones((layer.group_size, layer.group_size)))[:, :, None, None]
     Sigma = jnp.einsum("naaij->nij", M) - law.linear_scaling()[jnp.ix_(jnp.array(tokens), jnp.array(tokens))]
     if not covariance:
         return Sigma.mean(axis=0).ravel()
@@ -140,3 +137,11 @@ def _group_statistics(
         products += jnp.einsum("nabik,nabjl->ijkl", M, M) / layer.head_dim
         products += jnp.einsum("nabil,nabjk->ijkl", M, M) / layer.head_dim
     return jnp.concatenate([Sigma.mean(axis=0).ravel(), products.ravel() / len(M)])
+
+
+def of_normals(law: Hierarchy, z: Base) -> Base:
+    """Standard variables of a law's scores made of standard normals alone, in the shapes of these."""
+    if z.B is None or law.layer.rotary is not None:
+        return z
+    B = chi_square.bartlett(z.B, law.freedom)
+    return z._replace(B=B, R=None if z.R is None else chi_square.bartlett(z.R, law.freedom - B.shape[-1]))

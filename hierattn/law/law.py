@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from hierattn.base.errors import unusable
+from hierattn.base.tracing import traced
 from hierattn.law import joint_moments, moments, one_token, sampling, token_law
 from hierattn.law.hierarchy import Hierarchy
 from hierattn.law.joint_moments import JointMoments
@@ -47,6 +48,7 @@ class Law(Hierarchy, Sampled):
         if layer.bias is not None and layer.bias.shape[-2:] != (s_q, s_k):
             raise unusable("bias", f"shape {(s_q, s_k)} (queries, keys) or one per head", layer.bias.shape)
         L_k = kernels.factor(K)
+        _check_norms(layer, K, K_q)
         self.layer, self.L_k, self.L_q = layer, L_k, L_k if query_kernel is None else kernels.factor(K_q)
 
     def __repr__(self) -> str:
@@ -60,8 +62,9 @@ class Law(Hierarchy, Sampled):
 
     def variances_of(self, token: int, keys: np.ndarray, heads: Any, networks: int) -> sampling.Recipe:
         """The recipe for conditional variances of one token that sees these keys."""
-        L_q, L_k = self.L_q[token].astype(self.dtype), self.L_k[keys].astype(self.dtype)
-        return one_token.given_factors(heads, (L_q**2).sum(), L_k[..., None], self.layer.scores)
+        S_q, S_k = self.score_factors()
+        S_q, *L = (x.astype(self.dtype) for x in (S_q[token], S_k[keys, :, None], self.L_k[keys, :, None]))
+        return one_token.given_factors(heads, (S_q**2).sum(), *L)
 
     def sample_given(self, rng_key: Array, p: Any, coordinates: int = 1) -> Float[Array, "network q coordinate"]:
         """Outputs of networks whose scores p (network, head, query, key) are given; with `sample_scores`, `sample` itself."""
@@ -90,3 +93,11 @@ class Law(Hierarchy, Sampled):
     def infinite_heads(self, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """Covariance over tokens, with its error, of the Gaussian limit of infinitely many heads (Hron et al. 2020)."""
         return joint_moments.mean_of_tokens(self.with_infinite_head_dim(), seed)
+
+
+def _check_norms(layer: Architecture, *kernels_: Any) -> None:
+    """Tokens of length zero cannot be normed."""
+    if layer.qk_norm is None or traced(layer.qk_eps) or layer.qk_eps:
+        return
+    if any(not traced(K) and np.any(np.diagonal(K) == 0) for K in kernels_):
+        raise unusable("qk_eps", "a positive number where a token has length zero", 0.0)

@@ -20,7 +20,7 @@ from hierattn.law import joint_moments
 from hierattn.law.hierarchy import Hierarchy
 from hierattn.law.row import Head, Row, centred, coupled, diagonal_and_rest, heads_of, row_of
 from hierattn.layer.architecture import Architecture
-from hierattn.layer.scores import ScoreFunction
+from hierattn.layer.weighing import Weighing
 from hierattn.numerics import chi_square, rqmc
 from hierattn.numerics.softmax_integrals import MeanVariance
 
@@ -46,9 +46,9 @@ def of_token(law: Hierarchy, token: int = 0, seed: int = 0) -> Moments:
         mean, mean_error, covariance, covariance_error = (x.item() for x in joint_moments.of_tokens(law, [token], seed))
         return _moments(mean, mean_error, covariance, covariance_error, "RQMC")
     heads = heads_of(layer, row)
-    settings = {(head.q, *head.bias): head for head in heads}  # values' scales do not matter for u
+    settings = {head.setting: head for head in heads}  # values' scales do not matter for u
     kinds = {key: _of_u(row, layer, head, seed) for key, head in settings.items()}
-    found = [kinds[head.q, *head.bias] for head in heads]
+    found = [kinds[head.setting] for head in heads]
     E, V, E_error, V_error = np.array([each for each, _ in found]).T
     V, V_error = V * (1 + extra) + extra * E**2, V_error * (1 + extra) + 2 * extra * E * E_error
     o, count = np.array([head.o for head in heads]), np.array([head.number for head in heads])
@@ -87,44 +87,42 @@ def _moments(E: float, E_error: float, V: float, V_error: float, method: str) ->
 
 def _of_u(row: Row, layer: Architecture, head: Head, seed: int) -> tuple[MeanVariance, str]:
     """Mean and variance of u for one head, and how they were found."""
-    C, K, n_H, scores = head.q**2 * row.C, row.K, layer.head_dim, layer.scores
-    known = scores.closed_form(K, C, head.bias, n_H)
+    C, K, n_H, weighing = head.q**2 * row.C, row.K, layer.head_dim, head.weighing
+    known = weighing.closed_form(K, C, n_H)
     if known is not None:
         return known, "closed form"
-    if scores.integrals is not None:
+    if weighing.integrals is not None:
         (d, c, K_fits), (tau_squared, _, C_fits) = diagonal_and_rest(K), diagonal_and_rest(C)
         if len(K) == 2:
             tau_squared[:] = tau_squared.mean()  # of two scores only the difference counts
         if K_fits and C_fits and np.all(tau_squared > 0):
-            alone = scores.integrals.mixed(d, head.bias, np.sqrt(tau_squared), n_H)
+            alone = weighing.integrals.mixed(d, weighing.added, np.sqrt(tau_squared), n_H)
             if alone is not None and _shortfall(alone._replace(mean=alone.mean + c)) < 1:
                 return alone._replace(mean=alone.mean + c), "quadrature"
-    return _of_u_by_rqmc(K, C, head.bias, n_H, scores, seed), "RQMC"
+    return _of_u_by_rqmc(K, C, n_H, weighing, seed), "RQMC"
 
 
-def _of_u_by_rqmc(
-    K: np.ndarray, C: np.ndarray, bias: np.ndarray, n_H: int | None, scores: ScoreFunction, seed: int
-) -> MeanVariance:
-    """RQMC over the row's scores, p = R z sqrt(r) + b, on the better of two roots R of their covariance.
+def _of_u_by_rqmc(K: np.ndarray, C: np.ndarray, n_H: int | None, weighing: Weighing, seed: int) -> MeanVariance:
+    """RQMC over the row's scores, p = R z sqrt(r), on the better of two roots R of their covariance.
 
     Principal axes, widest first, suit smooth kernels. The symmetric root suits nearly independent keys: it is close to the
     independent scores p_j = tau_j z_j, whose u_0 has known moments and serves as control variate.
     """
-    values, vectors = np.linalg.eigh(centred(C) if scores.shift_invariant else C)
+    values, vectors = np.linalg.eigh(centred(C) if weighing.shift_invariant else C)
     axes = vectors * np.sqrt(values.clip(0))
-    tries = [_RowIntegral(K, axes[:, ::-1], bias, n_H, scores)]
-    if scores.integrals is not None:
+    tries = [_RowIntegral(K, axes[:, ::-1], n_H, weighing)]
+    if weighing.integrals is not None:
         (d, c, _), (tau_squared, *_) = diagonal_and_rest(K), diagonal_and_rest(C)
         tau = np.sqrt(tau_squared.clip(0))
-        known = scores.integrals.moments(d, bias, tau)
+        known = weighing.integrals.moments(d, weighing.added, tau)
         if known is not None:
-            tries.append(_RowIntegral(K, axes @ vectors.T, bias, n_H, scores, Control(d, c, tau, known)))
+            tries.append(_RowIntegral(K, axes @ vectors.T, n_H, weighing, Control(d, c, tau, known)))
     best = min(tries, key=lambda integral: _shortfall(integral.estimate(seed, PILOT)))
     return best.estimate(seed)
 
 
 class Control(NamedTuple):
-    """A control variate u_0 = sum_j d_j w_j^2 + c over independent scores p_j = tau_j z_j + b_j, and what is known of it."""
+    """A control variate u_0 = sum_j d_j w_j^2 + c over independent scores p_j = tau_j z_j, and what is known of it."""
 
     d: np.ndarray
     c: float
@@ -133,19 +131,13 @@ class Control(NamedTuple):
 
 
 class _RowIntegral:
-    """Mean and variance of u over p = R z sqrt(r) + b, with or without a control variate."""
+    """Mean and variance of u over p = R z sqrt(r), with or without a control variate."""
 
     def __init__(
-        self,
-        K: np.ndarray,
-        R: np.ndarray,
-        bias: np.ndarray,
-        n_H: int | None,
-        scores: ScoreFunction,
-        control: Control | None = None,
+        self, K: np.ndarray, R: np.ndarray, n_H: int | None, weighing: Weighing, control: Control | None = None
     ) -> None:
-        self.K, self.R, self.bias, self.n_H, self.scores, self.control = K, R, bias, n_H, scores, control
-        w = scores.weights(bias)
+        self.K, self.R, self.n_H, self.weighing, self.control = K, R, n_H, weighing, control
+        w = weighing.weights(np.zeros(len(K)))
         self.around = w @ K @ w
 
     def estimate(self, seed: int, budget: int | None = None) -> MeanVariance:
@@ -158,11 +150,11 @@ class _RowIntegral:
         p = z @ self.R.T
         if self.n_H is not None:
             p *= np.sqrt(chi_square.quantile(uniforms[:, -1:], self.n_H))
-        w = self.scores.weights(p + self.bias)
+        w = self.weighing.weights(p)
         u = np.einsum("nj,nj->n", w @ self.K, w) - self.around
         columns = [u, u**2]
         if self.control is not None:
-            w = self.scores.weights(self.control.tau * z + self.bias)
+            w = self.weighing.weights(self.control.tau * z)
             u_0 = w**2 @ self.control.d + self.control.c - self.around
             columns += [u_0, u_0**2]
         x = np.stack(columns)

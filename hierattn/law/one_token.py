@@ -1,8 +1,9 @@
 """The conditional variance v = Sigma_ii of one token, without its joint law: what all one-token statistics are made of.
 
-    p_a = q_a sqrt(G_ii c_a) L z_a,    v = H^{-1} sum_a o_a^2 c'_a |w_a L|^2,    w_a the weights of p_a + b_a
+    p_a = q_a sqrt(G_ii c_a) L z_a,    v = H^{-1} sum_a o_a^2 c'_a |w_a L|^2,    w_a the weights of p_a
 
-with z_a standard normal, c_a, c'_a ~ chi2_{n_H} / n_H (1 at infinite head_dim) and G = L L' over the keys the token sees
+with z_a standard normal, c_a, c'_a ~ chi2_{n_H} / n_H (1 at infinite head_dim) and G = L L' over the keys the token sees, the
+correlation matrix of G in its place among scores where queries and keys are normed
 (THEORY section 5): two chi-squares and a few normals for each head. Networks are on the last axis, and small matrices are
 multiplied entry by entry: batched products are many times slower on a CPU.
 """
@@ -17,9 +18,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from hierattn.base.tracing import as_numpy
-from hierattn.law.row import added_row, coupled, seen_keys
+from hierattn.law.row import coupled, seen_keys, weighing_of
 from hierattn.law.sampling import Recipe, Source, check_draws, draw_networks, power_of_two
-from hierattn.layer.scores import ScoreFunction
+from hierattn.layer.weighing import Weighing
 from hierattn.numerics.random_numbers import normals
 from hierattn.numerics.sums import total
 from hierattn.numerics.wishart import chi_square
@@ -58,29 +59,30 @@ def draw_chunks(
 
 
 class Heads(NamedTuple):
-    """What tells heads apart for one token: scales of scores and values, bias; and their dimension (None is infinite)."""
+    """What tells heads apart for one token: scales, how scores (key, head, network) become weights; their dimension, if any."""
 
     q: Float[Array, " H"]
     o: Float[Array, " H"]
-    bias: Float[Array, "H m"]
+    weighing: Weighing
     dim: Any
 
 
 def heads_of(law: Source, token: int, keys: np.ndarray) -> Heads:
     """The heads of a law, numbers only: other widths and dimensions of a head need no other compiled code."""
     layer = law.layer
-    numbers: Any = layer.score_scale * layer.score_factor, layer.value_scale, added_row(law, token, keys)
-    q, o, bias = (x.astype(law.dtype) for x in numbers)
-    return Heads(q, o, bias, None if layer.head_dim is None else float(layer.head_dim))
+    numbers: Any = layer.score_scale * layer.score_factor, layer.value_scale
+    q, o = (x.astype(law.dtype) for x in numbers)
+    weighing = weighing_of(law, token, keys).keys_first().astype(law.dtype)
+    return Heads(q, o, weighing, None if layer.head_dim is None else float(layer.head_dim))
 
 
-def given_factors(heads: Heads, G_ii: Any, L: Any, scores: ScoreFunction) -> Recipe:
-    """Networks whose token has squared norm G_ii and sees keys with factor L."""
-    return Recipe(from_factors, (scores, heads.dim is None or heads.dim >= 2), (heads, G_ii, L))
+def given_factors(heads: Heads, G_ii: Any, L: Any, L_v: Any) -> Recipe:
+    """Networks whose token has squared norm G_ii and sees keys with factor L, and values with factor L_v."""
+    return Recipe(from_factors, (heads.dim is None or heads.dim >= 2,), (heads, G_ii, L, L_v))
 
 
 def from_factors(
-    rng_key: Array, networks: int, scores: ScoreFunction, two: bool, heads: Heads, G_ii: Any, L: Float[Array, "m r _"]
+    rng_key: Array, networks: int, two: bool, heads: Heads, G_ii: Any, L: Float[Array, "m r _"], L_v: Float[Array, "m r _"]
 ) -> Float[Array, " network"]:
     """V of networks given their factors; head_dim is at least two or not."""
     H, key_z, key_c = len(heads.q), *jax.random.split(rng_key)
@@ -89,11 +91,6 @@ def from_factors(
     if heads.dim is not None:
         c = chi_square(key_c, jnp.asarray(heads.dim, L.dtype), (2, H, networks), two) / heads.dim
     p = heads.q[:, None] * jnp.sqrt(G_ii * c[0]) * total(L.swapaxes(0, 1)[:, :, None] * z[:, None])
-    w = weights(p, heads, scores)
-    u = total(total(w[:, None] * L[:, :, None]) ** 2)
+    w = heads.weighing.weights(p)
+    u = total(total(w[:, None] * L_v[:, :, None]) ** 2)
     return jnp.mean(heads.o[:, None] ** 2 * c[1] * u, axis=0)
-
-
-def weights(p: Float[Array, "m H network"], heads: Heads, scores: ScoreFunction) -> Float[Array, "m H network"]:
-    """Of scores to which nothing was added yet."""
-    return scores.weights(p + heads.bias.T[..., None], axis=0)

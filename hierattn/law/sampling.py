@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from hierattn.base.errors import UnsafeInputError, check_counts, check_key
-from hierattn.law.hierarchy import Hierarchy
+from hierattn.law.hierarchy import Base, Hierarchy
 from hierattn.layer.architecture import Architecture
 from hierattn.numerics.random_numbers import normals
 
@@ -117,7 +117,7 @@ def draw_scores(law: Hierarchy, rng_key: Array, networks: int) -> Float[Array, "
     """Scores of some networks. Wishart factors are compiled apart: laws that differ share them."""
     if law.layer.head_dim is None:
         return gaussian_scores(law, rng_key, networks)
-    return scores_of(law, *law.sample_base(rng_key, networks))
+    return scores_of(law, law.sample_base(rng_key, networks))
 
 
 def draw_factors(law: Hierarchy, rng_key: Array, p: Array) -> Float[Array, "network q Hr"]:
@@ -132,9 +132,9 @@ def gaussian_scores(law: Hierarchy, rng_key: Array, networks: int) -> Float[Arra
 
 
 @jax.jit
-def scores_of(law: Hierarchy, E: Array, B: Array | None) -> Float[Array, "network H q k"]:
+def scores_of(law: Hierarchy, base: Base) -> Float[Array, "network H q k"]:
     """Scores made of standard variables."""
-    return law.scores_from(E, B)
+    return law.scores_from(*base)
 
 
 @jax.jit

@@ -1,6 +1,6 @@
 """The law of one token's conditional variance v, from the law of the scores: the nodes of `Marginal`.
 
-    v = H^{-1} sum_a o_a^2 c'_a u_a,    u_a = w_a K w_a',    w_a the weights of q_a sqrt(c_a) R z + b_a
+    v = H^{-1} sum_a o_a^2 c'_a u_a,    u_a = w_a K w_a',    w_a the weights of q_a sqrt(c_a) R z
 
 One head is an integral over a few standard normals z (and at finite head_dim over c ~ chi2_{n_H} / n_H): a tensor trapezoid
 rule up to three dimensions, a Sobol net under random shifts beyond. Where keys are exchangeable one head's density is known
@@ -26,7 +26,8 @@ from hierattn.law import moments
 from hierattn.law.hierarchy import Hierarchy
 from hierattn.law.marginal import Marginal, from_draws
 from hierattn.law.row import Head, Row, coupled, diagonal_and_rest, heads_of, root, row_of
-from hierattn.layer.scores import ScoreFunction
+from hierattn.layer.scores import SCORE_FUNCTIONS
+from hierattn.layer.weighing import Weighing
 from hierattn.numerics import chi_square, mixtures, rqmc
 from hierattn.numerics.mixtures import Nodes
 
@@ -74,10 +75,13 @@ def _of_token(law: Any, token: int, accuracy: float, seed: int) -> tuple[Margina
     heads = [head for head in heads_of(layer, row) if abstract or head.o > 0]
     if not abstract and (not np.any(row.K) or not heads):
         raise unusable("law", "outputs with a density", f"token {token}, whose outputs are zero")
+    if SCORE_FUNCTIONS[layer.score_function].may_vanish:
+        got = f"{layer.score_function} attention, whose outputs are zero in some networks"
+        raise unusable("score_function", "outputs with a density", got)
     if coupled(layer, row.K):
         attempts = [partial(from_draws, law, token, DRAWS, seed)]
     else:
-        R = root(row.C, layer.scores)
+        R = root(row.C, row.weighing)
         R = R if abstract or any(head.q for head in heads) else R[:, :0]
         rules = _rules(R, heads, layer.head_dim, seed, abstract)
         attempts = [partial(_by_rules, law, row, R, heads, *rule) for rule in rules]
@@ -88,7 +92,7 @@ def _of_token(law: Any, token: int, accuracy: float, seed: int) -> tuple[Margina
         if error <= accuracy or error > 0.9 * before:  # good enough, or as good as it gets
             break
         before = error
-    largest = layer.scores.largest(row.K) * np.mean(layer.value_scale**2) if layer.head_dim is None else np.inf
+    largest = row.weighing.largest(row.K) * np.mean(layer.value_scale**2) if layer.head_dim is None else np.inf
     return found._replace(v_max=largest if abstract else float(largest)), error
 
 
@@ -108,18 +112,18 @@ def summary(law: Any, token: int = 0, seed: int = 0) -> dict[str, Any]:
 
 def _by_rules(law: Hierarchy, row: Row, R: Any, heads: list[Head], method: str, rules: list[Callable[[], Rule]]) -> Marginal:
     """The law of v by every rule (under Sobol shifts by all of them, then by all but one of them), heads added up."""
-    n_H, scores, abstract = law.layer.head_dim, law.layer.scores, tree_traced(law)
+    n_H, abstract = law.layer.head_dim, tree_traced(law)
     totals: dict[int, Nodes] = {}
     for head in heads:
         made = [make() for make in rules]
-        x = [_log_u(row.K, R, head[:3], rule, scores) for rule in made]
+        x = [_log_u(row.K, R, head.q, head.weighing, rule) for rule in made]
         measures: list[tuple[Any, Any]] = [(x_r, rule.w) for x_r, rule in zip(x, made, strict=True)]
         known = None
         if method == "RQMC" and abstract:
             measures = [(jnp.concatenate(x), jnp.full(len(x) * len(x[0]), 1 / (len(x) * len(x[0]))))]
         elif method == "RQMC":
             measures = list(zip(*mixtures.leaving_one_out(np.stack(x)), strict=True))
-            known = _known_law(row, head, n_H, scores.integrals)
+            known = _known_law(row, head, n_H, head.weighing.integrals)
         for r, measure in enumerate(measures):
             coarser = r > 0 and method != "RQMC"
             size = mixtures.SMALLER if coarser else mixtures.SIZE
@@ -134,19 +138,18 @@ def _by_rules(law: Hierarchy, row: Row, R: Any, heads: list[Head], method: str, 
     return Marginal(mixtures.stack(list(totals.values())), method)
 
 
-def _log_u(K: Any, R: Any, head: tuple, rule: Rule, scores: ScoreFunction) -> Float[Array | np.ndarray, " N"]:
+def _log_u(K: Any, R: Any, q: Any, weighing: Weighing, rule: Rule) -> Float[Array | np.ndarray, " N"]:
     """Log of u = w K w' at every point of a rule."""
-    compiled = tree_traced((K, R, head)) or len(K) * len(rule.w) > mixtures.LARGE
-    return (_log_u_compiled if compiled else _log_u_by_numpy)(K, R, head, rule, scores)
+    compiled = tree_traced((K, R, q, weighing)) or len(K) * len(rule.w) > mixtures.LARGE
+    return (_log_u_compiled if compiled else _log_u_by_numpy)(K, R, q, weighing.keys_first(), rule)
 
 
-def _log_u_by(xp: Any, K: Any, R: Any, head: tuple, rule: Rule, scores: ScoreFunction) -> Any:
-    q, _, bias = head
-    w = scores.weights(q * xp.exp(rule.log_c / 2) * (R @ rule.z.T) + bias[:, None], axis=0)
+def _log_u_by(xp: Any, K: Any, R: Any, q: Any, weighing: Weighing, rule: Rule) -> Any:
+    w = weighing.weights(q * xp.exp(rule.log_c / 2) * (R @ rule.z.T))
     return xp.log((K @ w * w).sum(axis=0))
 
 
-_log_u_by_numpy, _log_u_compiled = partial(_log_u_by, np), jax.jit(partial(_log_u_by, jnp), static_argnames="scores")
+_log_u_by_numpy, _log_u_compiled = partial(_log_u_by, np), jax.jit(partial(_log_u_by, jnp))
 
 
 def _rules(R: Any, heads: list[Head], n_H: int | None, seed: int, abstract: bool) -> list[tuple[str, list]]:
@@ -191,7 +194,7 @@ def _known_law(row: Row, head: Head, n_H: int | None, integrals: ModuleType | No
     if integrals is None:
         return None
     (d, c, K_fits), (tau_squared, _, C_fits) = diagonal_and_rest(row.K), diagonal_and_rest(row.C)
-    alike = all(np.ptp(x) <= 1e-12 * np.abs(x).max() for x in (d, tau_squared)) and np.ptp(head.bias) == 0
+    alike = all(np.ptp(x) <= 1e-12 * np.abs(x).max() for x in (d, tau_squared)) and np.ptp(head.weighing.added) == 0
     tau = head.q * np.sqrt(tau_squared[0].clip(0))
     if not (K_fits and C_fits and alike and d[0] > 0 and 0.02 < tau < 20):
         return None

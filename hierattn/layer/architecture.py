@@ -7,7 +7,6 @@ All weights are independent Gaussians with entries of variance sigma^2 / fan_in 
 
 from dataclasses import dataclass, fields
 from dataclasses import replace as replace_fields
-from numbers import Integral
 from typing import Any
 
 import jax
@@ -15,14 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from hierattn.base.errors import as_array, check_choice, unusable
-from hierattn.base.tracing import traced
-from hierattn.layer import masks
-from hierattn.layer.scores import SCORE_FUNCTIONS, ScoreFunction
+from hierattn.base.errors import unusable
+from hierattn.layer import checks, kernels, masks
+from hierattn.layer.checks import PER_HEAD, SCALE_NAMES
+from hierattn.layer.scores import SCORE_FUNCTIONS
+from hierattn.layer.weighing import Weighing
 
-SCALINGS = ("sqrt", "linear")
-SCALE_NAMES = ("sigma_q", "sigma_k", "sigma_v", "sigma_o")
-ARRAY_NAMES = (*SCALE_NAMES, "bias", "rotary")
+ARRAY_NAMES = (*SCALE_NAMES, "bias", "rotary", "qk_gain", "qk_eps", "cap", "sink", "sink_scale")
 
 
 @jax.tree_util.register_pytree_node_class
@@ -36,10 +34,17 @@ class Architecture:
     - sigma_q .. _o: weight scales, one float or one per head
     - scaling: "sqrt": scores divided by sqrt(n_H); "linear": divided by n_H, so that they vanish as it grows
     - mask: None, "causal", or a boolean (s, s) array: may query i look at key j?
+    - window: keys of fewer positions away than this alone are seen; chunk: keys of the same chunk of so many positions
     - bias: fixed term added to the scores, (s, s) or (H, s, s)
     - rotary: frequencies theta_b of rotary position embeddings, one for each pair of head coordinates
+    - qk_norm: queries and keys are normed, before they are turned: "rms" over a head's coordinates, "layer" over these less
+      their mean, "rms_all" over the coordinates of all heads; with eps qk_eps and the gain qk_gain, g_q g_k, one or one a head
+    - cap: soft cap c of scores, c tanh(p / c), before the bias is added
+    - sink: logit of a key without a value, one or one per head; sink_scale: its standard deviation over networks if it varies
     - score_function: "softmax" over keys, or another of `hierattn.layer.scores`, such as "identity"
 
+    Real layers do all this in one order: queries and keys, norm, rotary, scale, cap, bias, mask, score function with its sink.
+    Under qk_norm the scales sigma_q and sigma_k drop out but for what eps leaves of them; score_scale is then the gain.
     With cross-attention, queries and keys have kernels of their own, which `Law` takes; mask and bias are then (s_q, s_k).
     """
 
@@ -55,23 +60,23 @@ class Architecture:
     bias: Any = None
     rotary: Any = None
     score_function: str = "softmax"
+    window: int | None = None
+    chunk: int | None = None
+    qk_norm: str | None = None
+    qk_gain: Any = 1.0
+    qk_eps: Any = 0.0
+    cap: Any = None
+    sink: Any = None
+    sink_scale: Any = None
 
     def __post_init__(self) -> None:
-        for name in ("heads", "head_dim", "key_value_heads"):
-            _check_count(name, getattr(self, name), optional=name != "heads")
-        for name in SCALE_NAMES:
-            object.__setattr__(self, name, _checked_scale(name, getattr(self, name), self.heads))
-        check_choice("scaling", self.scaling, SCALINGS)
-        check_choice("score_function", self.score_function, tuple(SCORE_FUNCTIONS))
-        object.__setattr__(self, "mask", masks.checked(self.mask))
-        object.__setattr__(self, "bias", _checked_bias(self.bias, self.heads))
-        object.__setattr__(self, "rotary", _checked_rotary(self.rotary, self.head_dim))
-        _check_groups(self)
+        for name, value in checks.checked(self).items():
+            object.__setattr__(self, name, value)
 
     @property
     def score_scale(self) -> Float[Array | np.ndarray, " H"]:
-        """sigma_Q sigma_K of every head."""
-        return _per_head(self.sigma_q * self.sigma_k, self.heads)
+        """What scores of unit kernels are multiplied by, head by head: sigma_Q sigma_K, or the gain of normed ones."""
+        return _per_head(self.sigma_q * self.sigma_k if self.qk_norm is None else self.qk_gain, self.heads)
 
     @property
     def value_scale(self) -> Float[Array | np.ndarray, " H"]:
@@ -79,9 +84,9 @@ class Architecture:
         return _per_head(self.sigma_v * self.sigma_o, self.heads)
 
     @property
-    def scores(self) -> ScoreFunction:
-        """How its scores become weights."""
-        return SCORE_FUNCTIONS[self.score_function]
+    def positional(self) -> bool:
+        """Do places of tokens count, so that a layer of some of them alone is no layer of this kind?"""
+        return self.rotary is not None or self.score_function == "shaped"
 
     @property
     def score_factor(self) -> float:
@@ -101,7 +106,9 @@ class Architecture:
         return self.key_value_heads or self.heads
 
     def with_scales(self, score_scale: Any, value_scale: Any) -> "Architecture":
-        """The same layer with sigma_Q sigma_K = score_scale and sigma_V sigma_O = value_scale; only products matter."""
+        """The same layer with another score_scale and sigma_V sigma_O = value_scale; only products matter."""
+        if self.qk_norm is not None:
+            return self.replace(qk_gain=score_scale, sigma_v=1.0, sigma_o=value_scale)
         return self.replace(sigma_q=score_scale, sigma_k=1.0, sigma_v=1.0, sigma_o=value_scale)
 
     def at_width(self, width: int) -> "Architecture":
@@ -117,22 +124,57 @@ class Architecture:
         """A copy with some fields changed."""
         return replace_fields(self, **changes)
 
+    @property
+    def masked(self) -> bool:
+        """May some query not look at some key?"""
+        return self.mask is not None or self.window is not None or self.chunk is not None
+
     def allowed(self, s_q: int, s_k: int) -> Bool[np.ndarray, "{s_q} {s_k}"] | Bool[Array, "{s_q} {s_k}"]:
-        """The mask as a boolean (query, key) array, checked to fit and to leave every query a key."""
-        return masks.allowed(self.mask, s_q, s_k)
+        """Mask, window and chunks as a boolean (query, key) array, checked to fit and to leave every query a key."""
+        return masks.allowed(self.mask, s_q, s_k, self.window, self.chunk)
+
+    def rows(self, tokens: Any, t: int) -> "Architecture":
+        """A layer of t tokens as the queries of some of them see it: their rows of mask and bias."""
+        if self.positional and not np.array_equal(tokens, np.arange(t)):
+            why = "rotary embeddings" if self.rotary is not None else "shaped attention"
+            raise unusable("tokens", f"all of the kernel's tokens in order for {why}", np.asarray(tokens).tolist())
+        return self.of_queries(tokens, t, t)
+
+    def of_queries(self, tokens: Any, s_q: int, s_k: int) -> "Architecture":
+        """The same for queries that need not be keys."""
+        mask = np.asarray(self.allowed(s_q, s_k))[tokens] if self.masked else None
+        bias = None if self.bias is None else self.bias[..., tokens, :]
+        return self.replace(mask=mask, window=None, chunk=None, bias=bias)
+
+    def some_heads(self, first: int, number: int) -> "Architecture":
+        """`number` heads from the first on, as one group unless that is all of them."""
+        if number == self.heads:
+            return self
+        heads = slice(first, first + number)
+        own = {name: x[heads] for name in PER_HEAD if np.ndim(x := getattr(self, name))}
+        own |= {"bias": self.bias[heads]} if np.ndim(self.bias) == 3 else {}
+        return self.replace(heads=number, key_value_heads=1, **own)
+
+    def weighing(self, s_q: int, s_k: int) -> Weighing:
+        """How scores (head, query, key) become weights."""
+        function, allowed = SCORE_FUNCTIONS[self.score_function], self.allowed(s_q, s_k)
+        offset, added = function.offset(s_k), self.bias
+        if offset:
+            added = np.full((s_q, s_k), offset) if added is None else added + offset
+        sink = self.sink if self.sink is None else _per_head(self.sink, self.heads)[:, None, None]
+        parts = self.cap, added, allowed if self.masked else None, sink, function.beside(allowed)
+        return Weighing(*parts, function)
+
+    def score_kernels(self, K: Any) -> tuple[Any, Any]:
+        """K as scores see it, of queries and of keys: normed if these are, at an infinite head_dim."""
+        if self.qk_norm is None or self.head_dim is not None:
+            return K, K
+        K_q, K_k = (kernels.normed(K, self.qk_eps / np.ravel(sigma)[0] ** 2) for sigma in (self.sigma_q, self.sigma_k))
+        return K_q, K_k
 
     def attention(self, p: Float[Array, "*batch H q k"]) -> Float[Array, "*batch H q k"]:
-        """Attention weights A of the scores p (bias not yet added): the score function over the allowed keys."""
-        added = self.added(*p.shape[-2:])
-        p = p if added is None else p + jnp.asarray(added, p.dtype)
-        return self.scores.weights(p, None if self.mask is None else self.allowed(*p.shape[-2:]))
-
-    def added(self, s_q: int, s_k: int) -> Float[Array | np.ndarray, "*H {s_q} {s_k}"] | None:
-        """What is added to all scores of a sequence: the bias, and what the score function adds; None if that is nothing."""
-        offset = self.scores.offset(s_k)
-        if self.bias is None:
-            return np.full((s_q, s_k), offset) if offset else None
-        return self.bias + offset
+        """Attention weights A of the scores p (before cap and bias): the score function over the allowed keys."""
+        return self.weighing(*p.shape[-2:]).weights(p)
 
     def tree_flatten(self) -> tuple[tuple, tuple]:
         """Numbers are leaves (differentiable, no recompilation); everything that fixes shapes is static."""
@@ -160,56 +202,3 @@ def _static_names() -> tuple[str, ...]:
 def _per_head(x: Any, heads: int) -> Any:
     xp = np if isinstance(x, (float, np.floating, np.ndarray)) else jnp
     return xp.broadcast_to(x, (heads,))
-
-
-def _check_count(name: str, value: Any, optional: bool) -> None:
-    if optional and value is None:
-        return
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-        raise unusable(name, "a positive whole number" + (" or None" if optional else ""), repr(value))
-
-
-def _checked_scale(name: str, value: Any, heads: int) -> Any:
-    if traced(value):
-        return value
-    scale = as_array(name, value)
-    if scale.shape not in ((), (heads,)):
-        raise unusable(name, f"a number or {heads} numbers, one per head", f"shape {scale.shape}")
-    if not np.all((scale == 0) | ((scale > 1e-30) & (scale < 1e30))):
-        raise unusable(name, "numbers that are 0 or between 1e-30 and 1e30", scale.tolist())
-    return float(scale) if scale.ndim == 0 else scale
-
-
-def _checked_bias(bias: Any, heads: int) -> Any:
-    if bias is None or traced(bias):
-        return bias
-    bias = as_array("bias", bias)
-    if bias.ndim not in (2, 3) or (bias.ndim == 3 and bias.shape[0] != heads):
-        raise unusable("bias", f"shape (queries, keys) or ({heads}, queries, keys)", bias.shape)
-    if not np.all(np.isfinite(bias)):
-        raise unusable("bias", "finite numbers", "NaN or infinity", "use mask to forbid a key")
-    return bias
-
-
-def _checked_rotary(rotary: Any, head_dim: int | None) -> Any:
-    if rotary is None or traced(rotary):
-        return rotary
-    rotary = as_array("rotary", rotary)
-    if rotary.ndim != 1 or rotary.size == 0 or not np.all(np.isfinite(rotary)):
-        raise unusable("rotary", "a vector of finite frequencies", f"shape {rotary.shape}")
-    if head_dim is not None and 2 * rotary.size != head_dim:
-        remedy = "use frequency 0 for coordinates that are not rotated"
-        raise unusable("rotary", f"head_dim / 2 = {head_dim / 2:g} frequencies", rotary.size, remedy)
-    return rotary
-
-
-def _check_groups(layer: Architecture) -> None:
-    owners = layer.key_value_heads
-    if owners is None:
-        return
-    if layer.heads % owners:
-        raise unusable("key_value_heads", f"a divisor of heads = {layer.heads}", owners)
-    for name in ("sigma_k", "sigma_v"):
-        scale = getattr(layer, name)
-        if isinstance(scale, np.ndarray) and np.ptp(scale.reshape(owners, -1), axis=1).any():
-            raise unusable(name, "one value for all heads that share a matrix", scale.tolist())

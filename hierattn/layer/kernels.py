@@ -110,6 +110,14 @@ def factor(K: Kernel) -> Float[np.ndarray, "*batch s r"]:
     return (norm[..., None] * root).astype(K.dtype)
 
 
+def normed(K: Kernel, eps: float = 0.0) -> Kernel:
+    """K_ij / sqrt((K_ii + eps) (K_jj + eps)): of inputs divided by their root mean square."""
+    norm = np.sqrt(np.diagonal(K, axis1=-2, axis2=-1) + eps)
+    if not np.all(norm > 0):
+        raise unusable("qk_eps", "a positive number where a token has length zero", eps)
+    return K / norm[..., :, None] / norm[..., None, :]
+
+
 def _normalised(K: Kernel) -> tuple[np.ndarray, np.ndarray]:
     """K as norms times correlations, in float64; a token of norm zero keeps its row as it is."""
     K = K.astype(float)

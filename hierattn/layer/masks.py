@@ -37,8 +37,21 @@ def checked(mask: Any) -> Any:
     return mask
 
 
-def allowed(mask: Any, s_q: int, s_k: int) -> Any:
-    """The mask as a boolean (query, key) array, checked to fit."""
+def allowed(mask: Any, s_q: int, s_k: int, window: int | None = None, chunk: int | None = None) -> Any:
+    """The mask as a boolean (query, key) array, checked to fit, within a window and chunks of positions."""
+    found = _allowed(mask, s_q, s_k)
+    if window is None and chunk is None:
+        return found
+    if s_q != s_k:
+        name = "window" if chunk is None else "chunk"
+        raise unusable(name, "None for cross-attention: queries and keys have no common positions", window or chunk)
+    place = np.arange(s_q)
+    apart = np.abs(place[:, None] - place)
+    near = (apart < (window or s_q)) & (place[:, None] // (chunk or s_q) == place // (chunk or s_q))
+    return checked(found & near)
+
+
+def _allowed(mask: Any, s_q: int, s_k: int) -> Any:
     if mask is None:
         return np.ones((s_q, s_k), bool)
     if isinstance(mask, str):

@@ -1,12 +1,15 @@
 """A layer written down and read back: every field of the description, one array each, in files, fits and captures alike.
 
-    layer_version               2; files without it are older: softmax, the usual scaling, one scale for all heads
+    layer_version               3 with any of the fields marked *, else 2; files without it are older: softmax, the usual
+                                scaling, one scale for all heads
     heads                       the number of heads
-    score_scale, value_scale    sigma_Q sigma_K and sigma_V sigma_O, one number or one for each head: only products matter
-    head_dim, key_value_heads   whole numbers; absent (or 0) where they are None
-    scaling, score_function     words; absent where they are the usual ones
+    score_scale, value_scale    sigma_Q sigma_K and sigma_V sigma_O, one number or one for each head: only products matter;
+                                of normed queries and keys score_scale is the gain
+    head_dim, key_value_heads, window*, chunk*              whole numbers; absent (or 0) where they are None
+    scaling, score_function, qk_norm*                       words; absent where they are the usual ones
     mask                        "causal" or boolean (query, key)
-    bias, rotary                arrays
+    bias, rotary, qk_eps*, cap*, sink*, sink_scale*         numbers and arrays
+    query_scale*, key_scale*    sigma_Q and sigma_K where eps makes them matter
 
 A description needs heads and both scales; outputs that come with one are held against a law fixed in advance.
 """
@@ -20,31 +23,40 @@ import numpy as np
 
 from hierattn.base.errors import InputError, unusable
 from hierattn.base.files import reading
-from hierattn.layer.architecture import SCALE_NAMES, Architecture
+from hierattn.layer.architecture import Architecture
+from hierattn.layer.checks import SCALE_NAMES
 
-VERSION = 2
+VERSION = 3
 SCALES = ("score_scale", "value_scale")
-COUNTS = ("head_dim", "key_value_heads")
-WORDS = ("scaling", "score_function")
-ARRAYS = ("bias", "rotary")
+COUNTS = ("head_dim", "key_value_heads", "window", "chunk")
+WORDS = ("scaling", "score_function", "qk_norm")
+ARRAYS = ("bias", "rotary", "qk_eps", "cap", "sink", "sink_scale")
+OF_EPS = {"query_scale": "sigma_q", "key_scale": "sigma_k"}
+NEW = {"window", "chunk", "qk_norm", "qk_eps", "cap", "sink", "sink_scale", *OF_EPS}  # of version 3
 MASK = "mask"
-NAMES = ("heads", *SCALES, *COUNTS, *WORDS, *ARRAYS, MASK, "layer_version")  # of arrays that describe a layer
+NAMES = ("heads", *SCALES, *COUNTS, *WORDS, *ARRAYS, *OF_EPS, MASK, "layer_version")  # of arrays that describe a layer
 TELLING = (*SCALES, *COUNTS, *WORDS, *ARRAYS, "layer_version")  # those that nothing but a description has
 
 
 def arrays_of(layer: Architecture) -> dict[str, np.ndarray]:
     """What must be written for this layer to be read back. A field that is not known here is an error, not left out."""
-    unknown = {field.name for field in fields(layer)} - {"heads", *SCALE_NAMES, *COUNTS, *WORDS, *ARRAYS, MASK}
+    unknown = {field.name for field in fields(layer)} - {"heads", "qk_gain", *SCALE_NAMES, *COUNTS, *WORDS, *ARRAYS, MASK}
     if unknown:
         raise unusable("layer", "fields that a file can hold", ", ".join(sorted(unknown)))
-    told: dict[str, Any] = {"layer_version": VERSION, "heads": layer.heads}
+    told: dict[str, Any] = {"layer_version": 2, "heads": layer.heads}
     for name in SCALES:
         scale = np.asarray(getattr(layer, name), float)
         told[name] = scale[0] if np.ptp(scale) == 0 else scale
     usual = Architecture()
     told |= {name: getattr(layer, name) for name in WORDS if getattr(layer, name) != getattr(usual, name)}
     told |= {name: getattr(layer, name) for name in (*COUNTS, *ARRAYS, MASK)}
-    return {name: np.asarray(value) for name, value in told.items() if value is not None}
+    if layer.qk_eps:
+        told |= {name: getattr(layer, field) for name, field in OF_EPS.items()}
+    else:
+        told.pop("qk_eps")
+    told = {name: value for name, value in told.items() if value is not None}
+    told["layer_version"] = VERSION if NEW & set(told) else 2
+    return {name: np.asarray(value) for name, value in told.items()}
 
 
 def layer_from(arrays: Mapping[str, Any], where: str) -> Architecture | None:
@@ -86,6 +98,7 @@ def _layer(given: dict[str, np.ndarray]) -> Architecture:
     told: dict[str, Any] = {name: int(_number(name, given[name], "iu")) or None for name in ("heads", *COUNTS) if name in given}
     told |= {name: _word(name, given[name]) for name in WORDS if name in given}
     told |= {name: given[name] for name in ARRAYS if name in given}
+    told |= {field: given[name] for name, field in OF_EPS.items() if name in given}
     told |= {MASK: mask_from(given[MASK])} if MASK in given else {}
     layer = Architecture(**told)
     return layer.with_scales(**{name: _scales(name, given[name], layer.heads) for name in SCALES})

@@ -1,11 +1,13 @@
 """How scores become attention weights: every score function, its derivative, and what it keeps.
 
-    softmax    A_ij = e^{p_ij} / sum_k e^{p_ik}
+    softmax    A_ij = e^{p_ij} / (e^{c} + sum_k e^{p_ik}), with a sink of logit c for each head (without one e^c is 0)
     identity   A_ij = p_ij
+    relu       A_ij = max(p_ij, 0)
     sigmoid    A_ij = 1 / (1 + e^{-(p_ij - log k)}), k the number of keys in the sequence (Ramapuram et al. 2024)
+    shaped     A_ij = delta_ij + softmax(p)_ij - 1 / k_i, k_i the number of keys that i may look at (Noci et al. 2023)
 
 A new score function is one class here and its name in `SCORE_FUNCTIONS`: laws, moments, marginals, finite networks and fits
-ask it for its weights and for what it keeps, and do without whatever it does not know.
+ask `Weighing` (in `weighing`) for weights and for what they keep, and do without whatever it does not know.
 """
 
 from abc import ABC, abstractmethod
@@ -16,6 +18,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from hierattn.base.errors import unusable
+from hierattn.base.tracing import traced
 from hierattn.numerics import softmax_integrals
 from hierattn.numerics.softmax_integrals import MeanVariance
 
@@ -27,6 +31,8 @@ class ScoreFunction(ABC):
     - sums_to_one: do the weights of a row sum to one?
     - homogeneous: is A(c p) = c A(p), so that scales of scores and of values cannot be told apart?
     - integrals: exact integrals over independent scores (`softmax_integrals`), where they are known
+    - takes_sink: can a key without a value take a share of the weights?
+    - may_vanish: are all weights of a row zero in some networks?
     """
 
     name: ClassVar[str]
@@ -35,9 +41,15 @@ class ScoreFunction(ABC):
     homogeneous: ClassVar[bool] = False
     integrals: ClassVar[ModuleType | None] = None
 
+    takes_sink: ClassVar[bool] = False
+    may_vanish: ClassVar[bool] = False
+
     @abstractmethod
-    def weights(self, p: Any, allowed: Any = None, axis: int = -1) -> Any:
-        """Weights of scores p, keys along an axis; zero for keys that are not allowed. By NumPy for NumPy's arrays."""
+    def weights(self, p: Any, allowed: Any = None, axis: int = -1, sink: Any = None) -> Any:
+        """Weights of scores p, keys along an axis; zero for keys that are not allowed. By NumPy for NumPy's arrays.
+
+        sink: logit of a key without a value, one for each row, for functions that take one.
+        """
 
     @abstractmethod
     def pull_back(self, A: Any, dA: Any, allowed: Any = None, axis: int = -1) -> Any:
@@ -47,19 +59,17 @@ class ScoreFunction(ABC):
         """What is added to all scores of a sequence with so many keys."""
         return 0.0
 
-    def largest(self, K: Any) -> Any:
+    def beside(self, allowed: Any) -> Any:
+        """What is added to the weights (query, key) whatever the scores, where keys are allowed; None if nothing is."""
+        return None
+
+    def largest(self, K: Any, beside: Any = None) -> Any:
         """A bound on w K w' over all weights w of a row, K the kernel of its keys; infinite if there is none."""
         return np.inf
 
     def closed_form(self, K: np.ndarray, C: np.ndarray, bias: np.ndarray, n_H: int | None) -> MeanVariance | None:
-        """Mean and variance of u = w K w' for scores N(bias, C r), r ~ chi2_{n_H} / n_H (1 at infinite n_H), if known.
-
-        Always so where scores do not vary, and where all keys are one and weights sum to one.
-        """
-        if C.any() and not (self.sums_to_one and np.all(K[0, 0] == K)):
-            return None
-        w = self.weights(bias)
-        return MeanVariance(w @ K @ w, 0.0, 0.0, 0.0)
+        """Mean and variance of u = w K w' for scores N(bias, C r), r ~ chi2_{n_H} / n_H (1 at infinite n_H), if known."""
+        return None
 
 
 class Softmax(ScoreFunction):
@@ -69,12 +79,19 @@ class Softmax(ScoreFunction):
     shift_invariant = True
     sums_to_one = True
     integrals: ClassVar[ModuleType | None] = softmax_integrals
+    takes_sink = True
 
-    def weights(self, p: Any, allowed: Any = None, axis: int = -1) -> Any:
+    def weights(self, p: Any, allowed: Any = None, axis: int = -1, sink: Any = None) -> Any:
         """e^p over its sum; rows are shifted by their largest score, so that nothing overflows."""
-        if not isinstance(p, np.ndarray):
-            return jax.nn.softmax(p if allowed is None else jnp.where(allowed, p, -jnp.inf), axis=axis)
-        p = p if allowed is None else np.where(allowed, p, -np.inf)
+        xp = _library(p)
+        p = p if allowed is None else xp.where(allowed, p, -xp.inf)
+        if sink is not None:
+            top = xp.maximum(p.max(axis=axis, keepdims=True), sink)
+            top = top if xp is np else jax.lax.stop_gradient(top)
+            w = xp.exp(p - top)
+            return w / (w.sum(axis=axis, keepdims=True) + xp.exp(sink - top))
+        if xp is jnp:
+            return jax.nn.softmax(p, axis=axis)
         w = np.exp(p - p.max(axis=axis, keepdims=True))
         w /= w.sum(axis=axis, keepdims=True)
         return w
@@ -83,8 +100,8 @@ class Softmax(ScoreFunction):
         """A (dA - sum A dA): zero where A is."""
         return A * (dA - (A * dA).sum(axis=axis, keepdims=True))
 
-    def largest(self, K: Any) -> Any:
-        """The largest K_jj: w K w' is convex, and w an average of keys."""
+    def largest(self, K: Any, beside: Any = None) -> Any:
+        """The largest K_jj: w K w' is convex, and w an average of keys (and of nothing, with a sink)."""
         return _library(K).max(K.diagonal())
 
 
@@ -94,7 +111,7 @@ class Identity(ScoreFunction):
     name = "identity"
     homogeneous = True
 
-    def weights(self, p: Any, allowed: Any = None, axis: int = -1) -> Any:
+    def weights(self, p: Any, allowed: Any = None, axis: int = -1, sink: Any = None) -> Any:
         """The scores of allowed keys."""
         return p if allowed is None else _library(p).where(allowed, p, 0)
 
@@ -114,7 +131,7 @@ class Sigmoid(ScoreFunction):
 
     name = "sigmoid"
 
-    def weights(self, p: Any, allowed: Any = None, axis: int = -1) -> Any:
+    def weights(self, p: Any, allowed: Any = None, axis: int = -1, sink: Any = None) -> Any:
         """The logistic function, by tanh, which does not overflow."""
         xp = _library(p)
         w = 0.5 + 0.5 * xp.tanh(p / 2)
@@ -128,13 +145,53 @@ class Sigmoid(ScoreFunction):
         """Minus the logarithm of the sequence's keys, masked or not."""
         return -float(np.log(keys))
 
-    def largest(self, K: Any) -> Any:
+    def largest(self, K: Any, beside: Any = None) -> Any:
         """The sum of all |K_jl|: no weight is above 1."""
         return abs(K).sum()
+
+
+class ReLU(ScoreFunction):
+    """Scores above zero; not normalised."""
+
+    name = "relu"
+    homogeneous = True
+    may_vanish = True
+
+    def weights(self, p: Any, allowed: Any = None, axis: int = -1, sink: Any = None) -> Any:
+        """The positive part, for allowed keys."""
+        xp = _library(p)
+        w = xp.maximum(p, 0)
+        return w if allowed is None else xp.where(allowed, w, 0)
+
+    def pull_back(self, A: Any, dA: Any, allowed: Any = None, axis: int = -1) -> Any:
+        """The gradient itself where weights are positive."""
+        return _library(A).where(A > 0, dA, 0)
+
+
+class Shaped(Softmax):
+    """Softmax beside the identity, less its value at scores of zero: a token keeps itself, whatever the others."""
+
+    name = "shaped"
+    integrals = None
+    takes_sink = False
+
+    def beside(self, allowed: Any) -> Any:
+        """I - 1 / k_i over allowed keys, which a token must be among."""
+        square = allowed.shape[0] == allowed.shape[1]
+        if not square or not (traced(allowed) or np.diagonal(allowed).all()):
+            expected = "tokens that look at themselves for shaped attention"
+            raise unusable("score_function", expected, "queries that are no keys" if not square else "a mask that forbids it")
+        return np.eye(len(allowed)) - allowed / allowed.sum(axis=1, keepdims=True)
+
+    def largest(self, K: Any, beside: Any = None) -> Any:
+        """A convex function of w: what is beside plus an average of keys."""
+        w = np.eye(len(K)) + beside
+        return _library(K).max(((w @ K) * w).sum(axis=1))
 
 
 def _library(x: Any) -> Any:
     return np if isinstance(x, np.ndarray) else jnp
 
 
-SCORE_FUNCTIONS: dict[str, ScoreFunction] = {function.name: function for function in (Softmax(), Identity(), Sigmoid())}
+EVERY = (Softmax(), Identity(), Sigmoid(), ReLU(), Shaped())
+SCORE_FUNCTIONS: dict[str, ScoreFunction] = {function.name: function for function in EVERY}

@@ -25,7 +25,7 @@ def log_nodes(n_H: int | None, step: float, shorter: bool = False) -> tuple[np.n
     return x[keep], w / w.sum()
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=64)
 def log_of_normal(n_H: int) -> Callable:
     """Log c as a function of a standard normal: the quantile transform, tabulated."""
     from scipy.interpolate import CubicSpline  # as in rqmc
@@ -33,3 +33,11 @@ def log_of_normal(n_H: int) -> Callable:
     z = np.linspace(0, 8.5, 1001)
     lower, upper = gammaincinv(n_H / 2, ndtr(-z[:0:-1])), gammainccinv(n_H / 2, ndtr(-z))
     return CubicSpline(np.concatenate([-z[:0:-1], z]), np.log(2 / n_H * np.concatenate([lower, upper])))
+
+
+def bartlett(z: np.ndarray, df: int) -> np.ndarray:
+    """Factors B (..., size, r) with B B' ~ Wishart_df(I), made of as many normals: those above the diagonal are not used."""
+    B, r = np.tril(z, -1), z.shape[-1]
+    for i in range(r):
+        B[..., i, i] = np.sqrt(df - i) * np.exp(log_of_normal(df - i)(z[..., i, i]) / 2)
+    return B

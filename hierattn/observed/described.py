@@ -21,15 +21,7 @@ def law_of(observations: Observations) -> Law:
     t, tokens = o.kernel.shape[-1], o.tokens
     if np.array_equal(tokens, np.arange(t)):
         return Law(o.layer, o.kernel)
-    return Law(rows_of(o.layer, tokens, t), o.kernel, o.kernel[np.ix_(tokens, tokens)])
-
-
-def rows_of(layer: Architecture, tokens: np.ndarray, t: int) -> Architecture:
-    """A layer of t tokens as the queries of some of them see it: their rows of mask and bias."""
-    if layer.rotary is not None:
-        raise unusable("tokens", "all of the kernel's tokens in order for rotary embeddings", tokens.tolist())
-    mask = None if layer.mask is None else np.asarray(layer.allowed(t, t))[tokens]
-    return layer.replace(mask=mask, bias=None if layer.bias is None else layer.bias[..., tokens, :])
+    return Law(o.layer.rows(tokens, t), o.kernel, o.kernel[np.ix_(tokens, tokens)])
 
 
 def told(layer: Architecture) -> dict[str, Any]:

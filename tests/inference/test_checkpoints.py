@@ -191,7 +191,9 @@ def test_settings_tell_all_that_matters():
         {"score_scale": dist.LogNormal(0.0, 0.9)},
         {"score_scale": dist.HalfNormal(1.0)},
     )
-    layers = [tiny.LAYER.replace(**x) for x in ({"mask": "causal"}, {"bias": np.eye(3)}, {"score_function": "identity"})]
+    changes = [{"mask": "causal"}, {"bias": np.eye(3)}, {"score_function": "identity"}, {"window": 2}, {"cap": 2.0}]
+    changes += [{"qk_norm": "rms", "qk_eps": eps, "sigma_k": sigma} for eps, sigma in ((0.0, 1.0), (0.1, 1.0), (0.1, 2.0))]
+    layers = [tiny.LAYER.replace(**x) for x in changes]
     other = [tiny.observations(tokens=[0, 2, 1]), tiny.observations(kernel="identity"), tiny.observations(networks=3)]
     problems = [pose(tiny.observations(), tiny.LAYER, lookup(name), None) for name in ("limit_law", "infinite_heads")]
     problems += [pose(tiny.observations(), layer, lookup("limit_law"), None) for layer in layers]
@@ -199,7 +201,7 @@ def test_settings_tell_all_that_matters():
     problems += [pose(obs, tiny.LAYER, lookup("limit_law"), None) for obs in other]
     told = [json.dumps(problem.settings(), sort_keys=True) for problem in problems]
     assert len(set(told)) == len(told)
-    scales = {"sigma_q", "sigma_k", "sigma_v", "sigma_o"}
+    scales = {"sigma_q", "sigma_k", "sigma_v", "sigma_o", "qk_gain"}
     assert {*LAYER_NAMES} == {field.name for field in fields(tiny.LAYER)} - scales  # a field that is new counts too
     same = pose(tiny.observations(), tiny.LAYER.with_scales(3.0, 4.0), lookup("limit_law"), priors[0])
     assert json.dumps(same.settings(), sort_keys=True) == told[0]

@@ -36,6 +36,9 @@ DESIGNS = {
     "a kernel a network": (Architecture(heads=2), positive(3, networks=(M,)), [2, 0]),
     "equal tokens": (Architecture(heads=2), kernels.rbf([0.0, 1.0, 1.0, 2.0], 1.0), None),
     "identity scores": (Architecture(heads=2, score_function="identity", mask="causal", bias=bias(2, 3)), positive(3), None),
+    "normed": (Architecture(heads=2, qk_norm="rms", qk_eps=0.3, sigma_k=0.5), positive(3), [2, 0]),
+    "capped": (Architecture(heads=2, cap=1.2, mask="causal"), positive(3), None),
+    "sinks": (Architecture(heads=2, sink=[0.4, -0.7]), positive(3), None),
     "one token": (Architecture(heads=2), np.array([[2.0]]), None),
     "long sums, one head": (Architecture(heads=1), positive(WRITTEN_OUT + 2), None),
 }
@@ -65,10 +68,13 @@ def dense(E, data, q, o):
     """Sum of all log likelihoods by plain linear algebra, networks first: what automatic differentiation is given."""
     L_q, L_k, K, S, E = (jnp.moveaxis(x, -1, 0) for x in (data.L_q, data.L_k, data.K, data.S, E))
     L_q, L_k, K = (jnp.broadcast_to(x, (len(S), *x.shape[1:])) for x in (L_q, L_k, K))
-    p = q * jnp.einsum("mic,mhcd,mjd->mhij", L_q, E, L_k) + data.bias[..., 0]
-    allowed = True if data.allowed is None else data.allowed[..., 0]
-    softmax = data.scores.name == "softmax"
-    A = jax.nn.softmax(jnp.where(allowed, p, -jnp.inf), axis=-1) if softmax else jnp.where(allowed, p, 0)
+    p, weighing = q * jnp.einsum("mic,mhcd,mjd->mhij", L_q, E, L_k), data.weighing
+    p = (p if weighing.cap is None else weighing.cap * jnp.tanh(p / weighing.cap)) + weighing.added[..., 0]
+    e = jnp.exp(p if weighing.allowed is None else jnp.where(weighing.allowed[..., 0], p, -jnp.inf))
+    sink = 0 if weighing.sink is None else jnp.exp(weighing.sink[..., 0])
+    A = e / (e.sum(axis=-1, keepdims=True) + sink)
+    if weighing.function.name == "identity":
+        A = p if weighing.allowed is None else jnp.where(weighing.allowed[..., 0], p, 0)
     A = A if data.U is None else jnp.einsum("it,mhij->mhtj", data.U, A)
     Sigma = o**2 * jnp.einsum("mhij,mjk,mhlk->mil", A, K, A) / A.shape[1]
     trace = jnp.trace(jnp.linalg.solve(Sigma, S), axis1=1, axis2=2)
@@ -84,9 +90,8 @@ def design(request):
     (layer, K, tokens), rng = DESIGNS[request.param], np.random.default_rng(0)
     U = BASIS if request.param == "equal tokens" else None
     tokens = np.arange(K.shape[-1]) if tokens is None else np.array(tokens)
-    allowed, softmax = layer.allowed(*K.shape[-2:]), layer.score_function == "softmax"
-    bias = None if layer.bias is None else layer.bias[..., tokens, :]
-    seen = layer.replace(mask=None if layer.mask is None else allowed[tokens], bias=bias).with_scales(Q, VALUE)
+    softmax = layer.weighing(*K.shape[-2:]).shift_invariant
+    seen = layer.of_queries(tokens, *K.shape[-2:]).with_scales(Q, VALUE)
     y = rng.normal(size=(M, len(tokens), N)) if U is None else U @ rng.normal(size=(M, 3, N))
     with jax.enable_x64(True):
         laws = [Law(seen, K_m, K_m[tokens[:, None], tokens]) for K_m in ([K] * M if K.ndim == 2 else K)]
@@ -125,9 +130,10 @@ def test_standard_normal_latents_have_the_covariance_of_the_scores(design):
     data, _, _, laws, _ = design
     for m, law in enumerate(laws):
         L_q, L_k = factors(data, m)
-        less_mean = np.eye(len(L_k)) - (law.layer.score_function == "softmax") / len(L_k)
-        np.testing.assert_allclose(L_q @ L_q.T, law.query_kernel, atol=1e-10)
-        np.testing.assert_allclose(L_k @ L_k.T, less_mean @ law.K @ less_mean, atol=1e-10)
+        less_mean = np.eye(len(L_k)) - law.layer.weighing(*law.shape).shift_invariant / len(L_k)
+        S_q, S_k = law.score_factors()
+        np.testing.assert_allclose(L_q @ L_q.T, S_q @ S_q.T, atol=1e-10)
+        np.testing.assert_allclose(L_k @ L_k.T, less_mean @ S_k @ S_k.T @ less_mean, atol=1e-10)
 
 
 def test_gradient_by_hand_is_that_of_two_other_routes(design):

@@ -193,9 +193,9 @@ def test_finite_head_dim_factors_give_the_same_scores(head_dim, rotary):
 
     @jax.jit
     def draw():
-        normal, key_factor = score_base(law)
+        base = score_base(law)
         D = wishart_factor(law).sample(jax.random.key(3), (20_000,))
-        p = law.scores_from(normal.sample(KEY, (20_000,)), key_factor.sample(jax.random.key(1), (20_000,)))
+        p = law.scores_from(base.E.sample(KEY, (20_000,)), base.B.sample(jax.random.key(1), (20_000,)))
         return p, D @ D.mT
 
     p, square = map(np.asarray, draw())

@@ -7,7 +7,6 @@ from scipy import stats
 
 from hierattn import Architecture, Law, kernels, rotary_frequencies
 from hierattn.law import moments, row
-from hierattn.layer.scores import SCORE_FUNCTIONS
 from hierattn.numerics import rqmc
 from hierattn.numerics import softmax_integrals as independent
 from tests.variants import variants
@@ -30,7 +29,11 @@ def brute_force(law, token, networks=100_000, seed=5):
     return v.mean(), v.std() / np.sqrt(networks), v.var(), np.sqrt(((d**4).mean() - v.var() ** 2) / networks)
 
 
-SOFTMAX = SCORE_FUNCTIONS["softmax"]
+def softmax(bias):
+    """Of scores of one head, with a bias."""
+    return Architecture(bias=bias[None]).weighing(1, len(bias)).of_token(0, np.arange(len(bias)), 1).of_head(0)
+
+
 LAWS = {
     "exchangeable": (Law(Architecture(heads=2), kernels.equicorrelated(5, 0.3)), 0),
     "general": (Law(Architecture(heads=2), GENERAL), 1),
@@ -86,7 +89,7 @@ def test_rqmc_against_quadrature(m, head_dim):
     rng = np.random.default_rng(m)
     d, bias, q = rng.uniform(0.5, 2, m), rng.normal(size=m), 1.3
     exact = independent.mixed(d, bias, q * np.sqrt(d), head_dim)
-    found = moments._RowIntegral(np.diag(d) + 0.1, np.diag(q * np.sqrt(d)), bias, head_dim, SOFTMAX).estimate(0)
+    found = moments._RowIntegral(np.diag(d) + 0.1, np.diag(q * np.sqrt(d)), head_dim, softmax(bias)).estimate(0)
     assert abs(found.mean - exact.mean - 0.1) < found.mean_error < 1e-3 * found.mean
     assert abs(found.variance - exact.variance) < found.variance_error < 1e-2 * found.variance
 
@@ -100,7 +103,7 @@ def test_control_variate_and_principal_axes_agree():
         (d, c, _), bias = row.diagonal_and_rest(K), np.zeros(8)
         known = moments.Control(d, c, np.sqrt(d), independent.moments(d, bias, np.sqrt(d)))
         root = axes @ vectors.T if control else axes[:, ::-1]
-        integrals.append(moments._RowIntegral(K, root, bias, None, SOFTMAX, known if control else None).estimate(0, 2**22))
+        integrals.append(moments._RowIntegral(K, root, None, softmax(bias), known if control else None).estimate(0, 2**22))
     with_control, without = integrals
     assert with_control.mean_error < 0.5 * without.mean_error
     assert abs(with_control.mean - without.mean) < with_control.mean_error + without.mean_error
@@ -115,7 +118,7 @@ def test_stated_errors_cover_the_truth_as_often_as_they_say():
     axes = np.diag(np.sqrt(d))
     misses = 0
     for seed in range(40):
-        found = moments._RowIntegral(K, axes, bias, None, SOFTMAX).estimate(seed, 2**18)
+        found = moments._RowIntegral(K, axes, None, softmax(bias)).estimate(seed, 2**18)
         misses += abs(found.mean - truth.mean) > found.mean_error or abs(found.variance - truth.variance) > found.variance_error
     assert misses <= 1
 

@@ -79,7 +79,22 @@ def test_is_a_pytree(mask):
         ({"sigma_v": [1.0, 2.0, 3.0], "heads": 2}, "sigma_v: expected a number or 2 numbers"),
         ({"heads": 2, "key_value_heads": 1, "sigma_k": [1.0, 2.0]}, "sigma_k: expected one value for all heads that share"),
         ({"scaling": "cubic"}, "scaling: expected one of sqrt, linear, got 'cubic'"),
-        ({"score_function": "relu"}, "score_function: expected one of softmax, identity"),
+        ({"score_function": "tanh"}, "score_function: expected one of softmax, identity"),
+        ({"qk_norm": "max"}, "qk_norm: expected one of rms, layer, rms_all, got 'max'"),
+        ({"qk_gain": 2.0}, "qk_gain: expected 1 where queries and keys are not normed, got 2.0; say qk_norm='rms'"),
+        ({"qk_eps": 0.1}, "qk_eps: expected 0 where queries and keys are not normed, got 0.1"),
+        ({"qk_norm": "rms", "qk_eps": -1.0}, "qk_eps: expected one number of at least 0, got -1.0"),
+        ({"qk_norm": "rms", "sigma_k": 0.0}, "sigma_k: expected a positive number where queries and keys are normed"),
+        ({"qk_norm": "rms_all", "heads": 2, "sigma_q": [1.0, 2.0]}, "sigma_q: expected one number where queries and keys are"),
+        ({"qk_norm": "layer", "head_dim": 1}, "qk_norm: expected 'rms' for heads of one dimension"),
+        ({"cap": 0.0}, "cap: expected one positive number, got 0.0"),
+        ({"cap": np.inf}, "cap: expected one positive number, got inf"),
+        ({"sink": np.nan}, "sink: expected a finite number or 1, one per head, got nan"),
+        ({"sink": 0.0, "score_function": "sigmoid"}, "sink: expected None with score_function 'sigmoid', got a number"),
+        ({"sink_scale": 0.1}, "sink: expected the mean of sinks that vary, got None; give sink=0.0"),
+        ({"sink": 0.0, "sink_scale": 0.1, "cap": 3.0}, "cap: expected None with sinks that vary between networks, got 3.0"),
+        ({"window": 0}, "window: expected a positive whole number or None, got 0"),
+        ({"chunk": 1.5}, "chunk: expected a positive whole number or None, got 1.5"),
         ({"mask": "casual"}, "mask: expected one of causal, got 'casual'"),
         ({"mask": np.ones((2, 2))}, "mask: expected None, 'causal' or a boolean"),
         ({"mask": np.array([[True, True], [False, False]])}, "mask: expected at least one allowed key for every query"),
@@ -107,6 +122,12 @@ def test_helpers_refuse_nonsense():
         Architecture(mask=np.ones((3, 3), bool)).allowed(4, 4)
     with pytest.raises(InputError, match="mask: expected a boolean"):
         Architecture(mask="causal").allowed(2, 4)
+    with pytest.raises(InputError, match="window: expected None for cross-attention"):
+        Architecture(window=2).allowed(2, 4)
+    with pytest.raises(InputError, match="mask: expected at least one allowed key for every query, got none for query 0"):
+        Architecture(window=1, mask=~np.eye(3, dtype=bool)).allowed(3, 3)
+    with pytest.raises(InputError, match="score_function: expected tokens that look at themselves for shaped attention"):
+        Architecture(score_function="shaped", mask=~np.eye(3, dtype=bool)).weighing(3, 3)
 
 
 def test_extreme_scores_have_finite_gradients():

@@ -51,6 +51,14 @@ FIELDS = {  # every field of a layer, at values that are not the usual ones
     "bias": [{"bias": np.arange(16.0).reshape(4, 4)}, {"heads": 2, "bias": np.arange(32.0).reshape(2, 4, 4)}],
     "rotary": [{"head_dim": 8, "rotary": rotary_frequencies(8)}, {"rotary": [1.0, 0.0, 0.1]}],
     "score_function": [{"score_function": name} for name in SCORE_FUNCTIONS],
+    "window": [{"window": 2}, {"window": 3, "mask": "causal"}],
+    "chunk": [{"chunk": 2}],
+    "qk_norm": [{"qk_norm": "rms"}, {"qk_norm": "layer", "head_dim": 6}, {"qk_norm": "rms_all", "sigma_k": 3.0}],
+    "qk_gain": [{"qk_norm": "rms", "qk_gain": 3.0}, {"qk_norm": "rms", "heads": 2, "qk_gain": [3.0, 0.5]}],
+    "qk_eps": [{"qk_norm": "rms", "qk_eps": 0.1}, {"qk_norm": "rms", "qk_eps": 0.1, "sigma_q": 2.0, "sigma_k": 0.5}],
+    "cap": [{"cap": 50.0}],
+    "sink": [{"sink": 0.0}, {"heads": 2, "sink": [0.0, -1.0]}],
+    "sink_scale": [{"sink": 0.0, "sink_scale": 0.02}, {"heads": 2, "sink": 0.0, "sink_scale": [0.1, 0.3]}],
 }
 CASES = {f"{name} {i}": Architecture(**case) for name, cases in FIELDS.items() for i, case in enumerate(cases)}
 TOLD = (
@@ -64,12 +72,20 @@ TOLD = (
     "bias",
     "rotary",
     "score_function",
+    "window",
+    "chunk",
+    "qk_norm",
+    "qk_eps",
+    "cap",
+    "sink",
+    "sink_scale",
 )
 
 
 def same(found, layer):
-    """Are all fields alike? Of scales only products matter, and are kept."""
-    pairs = [(getattr(found, name), getattr(layer, name)) for name in TOLD]
+    """Are all fields alike? Of scales only products matter, and are kept; with an eps of norms sigma_q and sigma_k do."""
+    names = (*TOLD, "sigma_q", "sigma_k") if layer.qk_eps else TOLD
+    pairs = [(getattr(found, name), getattr(layer, name)) for name in names]
     return all(np.array_equal(a, b) if a is not None and b is not None else a is b for a, b in pairs)
 
 
@@ -143,11 +159,11 @@ def test_a_newer_version_is_refused(tmp_path):
 
 def test_a_field_that_a_file_cannot_hold_is_refused():
     @dataclass(frozen=True, eq=False, kw_only=True)
-    class Windowed(Architecture):
-        window: int = 3
+    class Dilated(Architecture):
+        dilation: int = 3
 
-    with pytest.raises(InputError, match="layer: expected fields that a file can hold, got window"):
-        arrays_of(Windowed())
+    with pytest.raises(InputError, match="layer: expected fields that a file can hold, got dilation"):
+        arrays_of(Dilated())
 
 
 def test_outputs_are_held_against_the_law_of_the_file(tmp_path):

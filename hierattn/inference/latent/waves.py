@@ -15,6 +15,7 @@ from jaxtyping import Array, Float
 
 from hierattn.inference.latent.latents import Parts
 from hierattn.layer import kernels
+from hierattn.layer.architecture import Architecture
 from hierattn.numerics.random_numbers import normals
 
 MOST_TOKENS = 32  # R has tokens^4 numbers
@@ -56,14 +57,14 @@ class Waves:
 jax.tree_util.register_dataclass(Waves, data_fields=("R", "L_v"), meta_fields=("heads",))
 
 
-def waves_of(heads: int, rotary: Any, K: Float[np.ndarray, "*network s s"], L_v: Any, centred: bool) -> Waves:
-    """For frequencies, a kernel or one per network, and its factor with networks last."""
-    s = K.shape[-1]
+def waves_of(layer: Architecture, K: Float[np.ndarray, "*network s s"], L_v: Any) -> Waves:
+    """For a layer, a kernel or one per network, and its factor with networks last."""
+    s, (K_q, K_k) = K.shape[-1], layer.score_kernels(K)
     offset = np.arange(s) - np.arange(s)[:, None]
-    rho = np.cos(np.asarray(rotary)[:, None, None] * (offset.ravel()[:, None] - offset.ravel())).mean(axis=0)
-    C = np.einsum("...ik,...jl->...ijkl", K, K).reshape(*K.shape[:-2], s * s, s * s) * rho
-    if centred:
+    rho = np.cos(np.asarray(layer.rotary)[:, None, None] * (offset.ravel()[:, None] - offset.ravel())).mean(axis=0)
+    C = np.einsum("...ik,...jl->...ijkl", K_q, K_k).reshape(*K.shape[:-2], s * s, s * s) * rho
+    if layer.weighing(s, s).shift_invariant:
         less_mean = np.kron(np.eye(s), np.eye(s) - 1 / s)
         C = less_mean @ C @ less_mean
     R = kernels.factor((C + C.swapaxes(-1, -2)) / 2)
-    return Waves(jnp.asarray(R if K.ndim == 2 else np.moveaxis(R, 0, -1)), L_v, heads)
+    return Waves(jnp.asarray(R if K.ndim == 2 else np.moveaxis(R, 0, -1)), L_v, layer.heads)

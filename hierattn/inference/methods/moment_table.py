@@ -11,6 +11,7 @@ head_dim the values' Wishart matrix is integrated out by hand.
 """
 
 import math
+from collections import Counter
 from typing import Any, NamedTuple
 
 import jax
@@ -20,6 +21,8 @@ from jaxtyping import Array, Float
 
 from hierattn.base.errors import unusable
 from hierattn.inference.latent.products import total
+from hierattn.law.hierarchy import Base
+from hierattn.law.joint_moments import of_normals
 from hierattn.law.law import Law
 from hierattn.layer.architecture import Architecture
 from hierattn.numerics import rqmc
@@ -79,15 +82,15 @@ def averages(law: Law, q: Float[np.ndarray, " q"], at: Directions, most_points: 
         raise unusable(
             "layer", "at finite head_dim, heads that share nothing", f"{layer.group_size} that share keys and values"
         )
-    own_bias = layer.bias is not None and layer.bias.ndim == 3
-    biases, counts = np.unique(layer.bias, axis=0, return_counts=True) if own_bias else ([layer.bias], [layer.heads])
+    each = [layer.some_heads(a, 1) for a in range(layer.heads)]
+    marks = [b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(head)) for head in each]
+    unlike, counts = dict(zip(marks, each, strict=True)), Counter(marks)
     with jax.enable_x64(True):
         numbers = (jnp.asarray(x, float) for x in (law.K, at.U, at.lam, q))
         arrays, p = tuple(numbers), _scores(law, most_points)
-        kinds = [_one_head(layer.replace(heads=1, key_value_heads=None, bias=bias), p, *arrays) for bias in biases]
-        kinds = [Averages(*(np.asarray(x) for x in kind)) for kind in kinds]
+        kinds = [Averages(*(np.asarray(x) for x in _one_head(head, p, *arrays))) for head in unlike.values()]
     lam = np.stack([np.ones(len(at.lam)), at.lam])
-    share = np.asarray(counts) / layer.heads
+    share = np.array([counts[mark] for mark in unlike]) / layer.heads
     Sigma, g = (sum(c * getattr(kind, name) for c, kind in zip(share, kinds, strict=True)) for name in ("Sigma", "g"))
     spread_g = sum(c / layer.heads * (kind.gg - _outer(kind.g)) for c, kind in zip(share, kinds, strict=True))
     spread_T = sum(c / layer.heads * (kind.T - _traces(kind.Sigma, lam)) for c, kind in zip(share, kinds, strict=True))
@@ -104,12 +107,13 @@ def _traces(Sigma: np.ndarray, lam: np.ndarray) -> np.ndarray:
 
 def _scores(law: Law, most_points: int) -> Float[Array, "N 1 t k"]:
     """Scores of one head for score_scale 1."""
-    one = Law.from_factors(law.layer.replace(heads=1, key_value_heads=None, bias=None), law.L_k, law.L_q)
-    shapes = one.base_shapes(whole=True)
-    sizes = [math.prod(shape) for shape in shapes]
+    one = Law.from_factors(law.layer.some_heads(0, 1), law.L_k, law.L_q)
+    shapes = one.base_shapes()
+    sizes = [0 if shape is None else math.prod(shape) for shape in shapes]
     points = 2 ** int(np.log2(np.clip(MOST_NUMBERS / max(sum(sizes), math.prod(law.shape)), 2, most_points)))
     parts = np.split(rqmc.normal_points((sum(sizes),), points), np.cumsum(sizes)[:-1], axis=1)
-    return one.scores_from(*(jnp.asarray(part.reshape(-1, *shape)) for part, shape in zip(parts, shapes, strict=True)))
+    z = Base(*(None if shape is None else part.reshape(-1, *shape) for part, shape in zip(parts, shapes, strict=True)))
+    return one.scores_from(*jax.tree.map(jnp.asarray, of_normals(one, z)))
 
 
 @jax.jit

@@ -50,6 +50,10 @@ class Moments(Method):
             return "needs at least 2 networks, to be drawn with replacement"
         if layer.head_dim is not None and layer.group_size > 1:
             return "knows no key_value_heads at finite head_dim: heads must share nothing"
+        if layer.sink_scale is not None:
+            return "knows no sink_scale: sinks that vary between networks"
+        if layer.head_dim is not None and layer.qk_norm == "rms_all":
+            return "knows no qk_norm over all heads at finite head_dim: heads must share nothing"
         if layer.score_factor == 0:
             return f"knows no scaling {layer.scaling!r} at infinite head_dim: scores vanish"
         return None

@@ -213,8 +213,8 @@ def start(data: Data, rng_key: Array, log_q: Any) -> State:
 def starts(data: Data, prior: Prior, seed: int, rng_keys: Array) -> State:
     """A start for every chain, scores of about one, with parameters that the prior admits."""
     first = jax.vmap(lambda key: jax.random.fold_in(key, NEVER))(rng_keys)
-    kernel_size = float(np.mean(np.diagonal(data.K))) or 1.0
-    centre = likeliest(data, first[0], LOOKED_AT - np.log(kernel_size))
+    of_scores = float(np.mean(np.sum(np.asarray(data.L_q) ** 2, axis=1))) or 1.0
+    centre = likeliest(data, first[0], LOOKED_AT - np.log(of_scores))
     places = centre + SPREAD * jnp.asarray(np.random.default_rng(seed).normal(size=len(rng_keys)))
     log_q = _admitted(prior.score_scale, places, 1.0, jax.random.fold_in(rng_keys[0], NEVER - 1))
     states = jax.vmap(lambda key, log_q: start(data, key, log_q))(first, log_q)

@@ -122,8 +122,8 @@ class Nuts(Method):
 
 def start(problem: Problem, kwargs: dict[str, Any]) -> dict[str, float]:
     """Scores of size one, outputs as large as they are; where the prior excludes that, wherever it likes."""
-    size = problem.kernel_size if "K" in kwargs else 1.0
-    places = {"score_scale": 1 / size, "value_scale": problem.observations.scale * size**-0.5}
+    size, of_scores = (problem.kernel_size, problem.score_size) if "K" in kwargs else (1.0, 1.0)
+    places = {"score_scale": 1 / of_scores, "value_scale": problem.observations.scale * size**-0.5}
     return {name: x for name, x in places.items() if name in problem.prior and problem.prior[name].support(x)}
 
 

@@ -110,6 +110,10 @@ def of_law(problem: Problem, *models: str, rotary: bool = False, linear: bool = 
         return f"fits {' and '.join(models)}, not the model {problem.name}"
     if problem.observations.kernel is None:
         return "needs a kernel"
+    if problem.layer.sink_scale is not None:
+        return "knows no sink_scale: sinks that vary between networks"
+    if problem.layer.qk_norm is not None and problem.layer.head_dim is not None:
+        return "knows no qk_norm at finite head_dim"
     if problem.layer.rotary is not None and not rotary:
         return "knows no rotary embeddings"
     if problem.layer.scaling != "sqrt" and not (linear and problem.layer.head_dim is not None):

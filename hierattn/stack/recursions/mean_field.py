@@ -80,7 +80,8 @@ def mean_field(stack: Stack, overlaps: Overlaps = exact) -> list[Exchangeable]:
 
 
 def _check(layer: Architecture) -> None:
-    unlike = [name for name in ("mask", "bias", "rotary") if getattr(layer, name) is not None]
+    names = ("mask", "window", "chunk", "bias", "rotary", "qk_norm", "cap", "sink")
+    unlike = [name for name in names if getattr(layer, name) is not None]
     if unlike:
         raise unusable(unlike[0], "none: exchangeable tokens", "one", "sample the stack instead")
     if layer.score_function != "softmax" or layer.scaling != "sqrt" or np.ptp(layer.score_scale) or np.ptp(layer.value_scale):

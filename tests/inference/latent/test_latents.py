@@ -187,12 +187,13 @@ def test_factors_are_rescaled_and_counted():
 def test_waves_have_the_covariance_of_the_scores():
     """kappa' of the law, applied to every unit vector of scores; rows centred."""
     K, rotary = positive(S), np.array([1.0, 0.3])
-    R = np.asarray(waves.waves_of(2, rotary, K, None, centred=False).R)
-    law = Law(Architecture(heads=1, rotary=rotary), K)
+    layer = Architecture(heads=1, rotary=rotary)
+    R = np.asarray(waves.waves_of(layer.replace(score_function="sigmoid"), K, None).R)
+    law = Law(layer, K)
     units = jnp.asarray(np.eye(S * S).reshape(S * S, 1, S, S))
     expected = np.asarray(law.kappa_prime(units)).reshape(S * S, S * S)
     np.testing.assert_allclose(R @ R.T, expected, atol=1e-12)
     less_mean = np.kron(np.eye(S), np.eye(S) - 1 / S)
-    R = np.asarray(waves.waves_of(2, rotary, np.stack([K, np.eye(S)]), None, centred=True).R)[..., 0]
+    R = np.asarray(waves.waves_of(layer, np.stack([K, np.eye(S)]), None).R)[..., 0]
     np.testing.assert_allclose(R @ R.T, less_mean @ expected @ less_mean, atol=1e-12)
     assert R.shape[1] <= S * (S - 1)

@@ -8,10 +8,12 @@ on each other: the likelihood is F_q(log t - 2 log omega) - n log omega, smooth 
 Scores come in two independent halves, whose disagreement tells the error.
 """
 
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from jaxtyping import Float
 from scipy.special import ndtr
@@ -20,7 +22,8 @@ from threadpoolctl import threadpool_limits
 from hierattn.base.errors import unusable
 from hierattn.law.law import Law
 from hierattn.law.row import Row, coupled, root, row_of
-from hierattn.layer.scores import ScoreFunction
+from hierattn.layer.architecture import Architecture
+from hierattn.layer.weighing import Weighing
 from hierattn.numerics.chi_square import log_nodes, quantile
 from hierattn.numerics.rqmc import normal_points
 
@@ -41,22 +44,31 @@ Nodes = tuple[np.ndarray, np.ndarray]  # log v, weights
 class Token(NamedTuple):
     """What the law of v depends on but for score_scale, hashable: arrays of `Row` as bytes."""
 
+    structure: Any
     shapes: tuple
     numbers: tuple
     head_dim: int | None
-    scores: ScoreFunction
     score_factor: float
     n: int
+
+    @classmethod
+    def of(cls, row: Row, layer: Architecture, n: int) -> "Token":
+        """Of n coordinates of a token that sees this row."""
+        leaves, structure = jax.tree.flatten(row)
+        arrays = [np.ascontiguousarray(x, float) for x in leaves]
+        shapes, numbers = tuple(np.shape(x) for x in leaves), tuple(x.tobytes() for x in arrays)
+        return cls(structure, shapes, numbers, layer.head_dim, layer.score_factor, int(n))
 
     @property
     def row(self) -> Row:
         """What the token sees."""
-        return Row(*(np.frombuffer(x).reshape(shape) for x, shape in zip(self.numbers, self.shapes, strict=True)))
+        arrays = (np.frombuffer(x).reshape(shape) for x, shape in zip(self.numbers, self.shapes, strict=True))
+        return jax.tree.unflatten(self.structure, arrays)
 
     @property
     def root(self) -> np.ndarray:
         """R with covariance R R' of the token's scores at score_scale 1."""
-        return self.score_factor * root(self.row.C, self.scores)
+        return self.score_factor * root(self.row.C, self.row.weighing)
 
 
 class Table(NamedTuple):
@@ -87,9 +99,7 @@ def table(law: Law, n: int, low: float, high: float) -> Table:
     layer, row = law.layer, row_of(law, 0)
     if coupled(layer, row.K):
         raise unusable("layer", "at finite head_dim, heads that share nothing and no rotary embeddings", "others")
-    arrays = tuple(np.ascontiguousarray(x, float) for x in row)
-    numbers = tuple(x.tobytes() for x in arrays)
-    token = Token(tuple(x.shape for x in arrays), numbers, layer.head_dim, layer.scores, layer.score_factor, int(n))
+    token = Token.of(row, layer, n)
     spread = np.sqrt((token.root**2).sum(axis=1).max(initial=0))
     centre = -np.log(spread) if spread else 0.0
     first, last = (round(np.clip((x - centre) / STEP, NARROWEST / STEP, WIDEST / STEP)) for x in (low, high))
@@ -106,18 +116,20 @@ def table(law: Law, n: int, low: float, high: float) -> Table:
 def at_scale(token: Token, q: float) -> tuple[Nodes, ...]:
     """Nodes of log v at one score_scale, by each half."""
     row, width, n_H = token.row, min(0.03, 0.2 * token.n**-0.5), token.head_dim  # a fraction of what n coordinates resolve
-    kinds, counts = np.unique(row.bias, axis=0, return_counts=True)
+    every = [row.weighing.of_head(a) for a in range(len(row.weighing.added))]
+    kinds, counts = {head.mark: head for head in every}, Counter(head.mark for head in every)
     found = []
     for p in scores(token):
         heads = []
-        for bias in kinds:
-            x = _log_u(q * p + bias[:, None], row.K, token.scores)
+        for weighing in kinds.values():
+            x = _log_u(q * p, row.K, weighing.keys_first())
             nodes = binned(x, np.full(len(x), 1 / len(x)), width)
             if n_H is not None:
                 c, w_c = log_nodes(n_H, 0.35)
                 nodes = binned(np.add.outer(nodes[0], c).ravel(), np.multiply.outer(nodes[1], w_c).ravel(), width)
             heads.append(nodes)
-        found.append(heads[0] if counts.sum() == 1 else binned(*_log_mean(heads, counts), width))
+        numbers = np.array([counts[mark] for mark in kinds])
+        found.append(heads[0] if len(every) == 1 else binned(*_log_mean(heads, numbers), width))
     return tuple(found)
 
 
@@ -135,9 +147,9 @@ def scores(token: Token) -> list[Float[np.ndarray, "m N"]]:
     return [x * np.sqrt(quantile(ndtr(half[-1]), n_H)) for x, half in zip(p, z, strict=True)]
 
 
-def _log_u(p: Float[np.ndarray, "m N"], K: np.ndarray, function: ScoreFunction) -> Float[np.ndarray, " N"]:
+def _log_u(p: Float[np.ndarray, "m N"], K: np.ndarray, weighing: Weighing) -> Float[np.ndarray, " N"]:
     """Log of u = w K w' at every set of scores."""
-    w = function.weights(p, axis=0)
+    w = weighing.weights(p)
     u = np.sum(w * (K @ w), axis=0)
     if not u.max() > 0:
         raise unusable("kernel", "outputs that vary", "a token whose outputs are zero")

@@ -78,7 +78,7 @@ def lines_of(data: Data, seed: int = 0) -> Lines | None:
     if (
         data.made is not None
         or data.unknown is not None
-        or not data.scores.shift_invariant
+        or data.weighing.integrals is None  # no plain softmax
         or data.U is not None
         or keys < 2
         or not solvable

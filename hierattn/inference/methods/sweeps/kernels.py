@@ -93,8 +93,7 @@ class Along(NamedTuple):
     def log_density(self, held: Array, x: Array) -> Float[Array, ""]:
         """Of outputs and of what is kept, given the parameters."""
         data, (L, C, values) = self.data, self._factors(x)
-        p = product(self.scores(held, x), transposed(data.L_k)[None]) + data.bias
-        A = data.scores.weights(p, data.allowed, axis=2)
+        A = data.weighing.weights(product(self.scores(held, x), transposed(data.L_k)[None]))
         Sigma = gram(product(A, values[None, ..., None])) / len(A)
         likelihood = jnp.sum(log_likelihood(data, terms_of(data.S, Sigma), jnp.exp(x[-1])))
         (t, r), number = (len(L), len(C)), held.shape[0] * held.shape[-1]

@@ -70,8 +70,9 @@ def move_along_lines(data: Data, lines: Lines, E: Array, q: Any, o: Any, rng_key
         e_j, e_l = (jnp.arange(keys) == key for key in (j, (j + 1 + l) % keys))
         E_h, A_h = of_head(E, h), of_head(A, h)
         w, rows = lines.w[b], lines.rows[b]
-        if data.allowed is not None:
-            both = of_key(data.allowed, e_j) & of_key(data.allowed, e_l)
+        allowed = data.weighing.allowed
+        if allowed is not None:
+            both = of_key(allowed, e_j) & of_key(allowed, e_l)
             w = jnp.where(of_rows(both, rows), w, 0.0)
         line = Line(w, w != 0, *(of_rows(of_key(A_h, e), rows) for e in (e_j, e_l)))
         d_K = of_key(data.K, e_j) - of_key(data.K, e_l)

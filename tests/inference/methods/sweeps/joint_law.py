@@ -51,7 +51,7 @@ def drawn(name):
 def changes(joint, move):
     """By what functions change in MOVES of a move(data, lines, E, q, o, key, moves), E after them, weights before and after."""
     data, E, lines = joint
-    own_S = Data(**dict.fromkeys(ARRAYS) | {"S": 0}, scores=data.scores)
+    own_S = Data(**dict.fromkeys(ARRAYS) | {"S": 0})
 
     def of_one(data, E, key):
         after, found = move(data, lines, E, Q, O, key, MOVES)

@@ -105,7 +105,7 @@ def in_law(move, joint):
 
         return jax.lax.fori_loop(0, MOVES, once, (E, x, 0))
 
-    own_S = Data(**dict.fromkeys(ARRAYS) | {"S": 0}, scores=data.scores)
+    own_S = Data(**dict.fromkeys(ARRAYS) | {"S": 0})
     run = jax.jit(jax.vmap(of_one, in_axes=(own_S, 0, 0, 0)))
     E_after, x_after, moved = run(data, E, x, jax.random.split(jax.random.key(1), REPLICATES))
     assert np.mean(np.asarray(moved)) > 1

@@ -10,6 +10,7 @@ from hierattn import Architecture, kernels
 from hierattn.inference.likelihood import prepare
 from hierattn.inference.methods.sweeps import lines
 from hierattn.inference.methods.sweeps.directions import estimated, framed, lines_of
+from hierattn.layer.scores import SCORE_FUNCTIONS
 from tests.inference.drawn import outputs
 from tests.inference.methods.sweeps import joint_law
 from tests.inference.mutants import mutant
@@ -36,8 +37,8 @@ def test_lines_leave_the_joint_law_as_it_is(joint):
     moved, after, A, A_after = joint_law.changes(joint, lines.move_along_lines)
     assert np.mean(np.any(np.asarray(after != E), axis=(1, 2, 3))) > 0.9
     np.testing.assert_allclose(np.sum(A_after, axis=3), np.sum(A, axis=3), atol=1e-9)
-    if data.allowed is not None:
-        np.testing.assert_array_equal(np.asarray(A_after)[:, :, ~np.asarray(data.allowed)[..., 0]], 0)
+    if data.weighing.allowed is not None:
+        np.testing.assert_array_equal(np.asarray(A_after)[:, :, ~np.asarray(data.weighing.allowed)[..., 0]], 0)
     assert mean_agrees(moved, 0.0)
 
 
@@ -91,7 +92,7 @@ def test_lines_are_flat_and_offered_where_covariances_are_nearly_singular_and_sc
         np.moveaxis(np.asarray(found.L_q_inverse), -1, 0) @ L_q, np.broadcast_to(np.eye(4), L_q.shape), atol=1e-9
     )
     np.testing.assert_allclose(found.precision[..., 0], np.eye(4), atol=1e-9)
-    assert lines_of(replace(data, scores=Architecture(score_function="sigmoid").scores)) is None
+    assert lines_of(replace(data, weighing=replace(data.weighing, function=SCORE_FUNCTIONS["sigmoid"]))) is None
     assert lines_of(replace(data, S=jnp.broadcast_to(32.0 * jnp.eye(4)[..., None], data.S.shape))) is None  # nothing singular
     layer, equal = Architecture(heads=4), kernels.rbf([0.0, 1.0, 1.0, 2.0], 1.0)
     assert lines_of(framed(prepare(np.asarray(np.moveaxis(data.S, -1, 0)), 32, layer, equal))) is None

@@ -27,7 +27,7 @@ REPLICATES, MOVES = 3000, 4
 LAYER, K = Architecture(heads=H), kernels.equicorrelated(S, 0.3)
 PRIOR = sweeps.Prior(dist.Uniform(0.5, 2.5), dist.LogNormal(0.3, 0.4), 1.7)
 EMPTY = np.zeros((M, S, S))
-OWN_S = Data(**dict.fromkeys(ARRAYS) | {"S": 0}, scores=LAYER.scores)  # what vmap maps: every replicate has data of its own
+OWN_S = Data(**dict.fromkeys(ARRAYS) | {"S": 0})  # what vmap maps: every replicate has data of its own
 
 
 @partial(jax.jit, static_argnums=0)
