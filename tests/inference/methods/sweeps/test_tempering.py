@@ -10,8 +10,8 @@ from hierattn import Architecture
 from hierattn.inference import calibration
 from hierattn.inference.likelihood import Terms, covariance, log_likelihood, prepare, terms
 from hierattn.inference.methods.networkwise import Networkwise
-from hierattn.inference.methods.sweeps import tempering
 from hierattn.inference.methods.sweeps import sweep as sweeps
+from hierattn.inference.methods.sweeps import tempering
 from tests.inference.drawn import outputs
 from tests.inference.mutants import mutant
 
