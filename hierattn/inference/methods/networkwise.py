@@ -27,8 +27,9 @@ from hierattn.inference.methods.protocol import Method, Run, of_law
 from hierattn.inference.methods.sweeps import joint
 from hierattn.inference.methods.sweeps.directions import Lines, framed, lines_of
 from hierattn.inference.methods.sweeps.kernels import first
+from hierattn.inference.methods.sweeps.orbits import POWERS
 from hierattn.inference.methods.sweeps.state import Draws, Prior, State
-from hierattn.inference.methods.sweeps.sweep import ORBITS, RECORDS, SIGMA_EVERY, chunk
+from hierattn.inference.methods.sweeps.sweep import RECORDS, SIGMA_EVERY, chunk
 from hierattn.inference.methods.sweeps.tempering import Tempering
 from hierattn.inference.problem import KERNEL_UNKNOWN, SEPARATE, Posterior, Problem
 from hierattn.inference.verdict import convergence
@@ -204,7 +205,7 @@ def start(data: Data, rng_key: Array, log_q: Any) -> State:
     trace = jnp.sum(terms(data, E, jnp.exp(log_q)).trace)
     log_o = jnp.log(trace / (networks * data.n * t)) / 2
     dtype, rows = trace.dtype, main(E).shape[1]
-    steps, orbit_steps = jnp.full(networks, -2.0, dtype), jnp.full(len(ORBITS), -3.0, dtype)
+    steps, orbit_steps = jnp.full(networks, -2.0, dtype), jnp.full(len(POWERS), -3.0, dtype)
     square = jnp.ones((rows, 1, networks), dtype)
     kernel = None if data.unknown is None else first(NEAR * normals(jax.random.fold_in(rng_key, 1), (data.unknown.dim,)))
     return State(E, jnp.asarray(log_q, dtype), log_o, steps, orbit_steps, square, jnp.zeros((), int), kernel)

@@ -25,6 +25,7 @@ class Lines(NamedTuple):
     """Where attention weights may be moved to and fro: rows and their changes w, and what solves for E of p = q L_q E L_k'.
 
     - precision: (L_q L_q')^{-1}
+    - depth: by how much less than the largest of its row a score is when outputs hardly notice its weight
     """
 
     rows: Int[Array, "line row"]
@@ -32,6 +33,7 @@ class Lines(NamedTuple):
     L_q_inverse: Float[Array, "q q network"]
     L_k_inverse: Float[Array, "r k network_or_1"]
     precision: Float[Array, "q q network_or_1"]
+    depth: Float[Array, " network"]
 
 
 def estimated(data: Data) -> Float[np.ndarray, "network t t"]:
@@ -86,7 +88,8 @@ def lines_of(data: Data, seed: int = 0) -> Lines | None:
         return None
     if not nearly_singular(data):
         return None
-    precision, rng = np.linalg.inv(estimated(data)), np.random.default_rng(seed)
+    C = estimated(data)
+    precision, rng = np.linalg.inv(C), np.random.default_rng(seed)
     number = int(np.clip(ROOM // (ROWS * networks), 2, MOST))
     rows = np.stack([rng.permutation(t)[:ROWS] for _ in range(number)])
     w = np.zeros((*rows.shape, networks))
@@ -96,7 +99,10 @@ def lines_of(data: Data, seed: int = 0) -> Lines | None:
         z = rng.normal(size=(networks, len(some))) / np.sqrt(values)
         w[b, : len(some)] = (vectors[..., 0] if rng.random() < 0.5 else np.einsum("mij,mj->mi", vectors, z)).T
     inverses = (np.linalg.inv(L_q), np.linalg.pinv(L_k), np.linalg.inv(kernel))
-    return Lines(jnp.asarray(rows), jnp.asarray(w), *(jnp.asarray(np.moveaxis(x, 0, -1)) for x in inverses))
+    values = np.linalg.eigvalsh(C)
+    depth = np.log(float(data.n) * values[:, -1] / values[:, 0]) / 2
+    L_q_inverse, L_k_inverse, of_rows = (jnp.asarray(np.moveaxis(x, 0, -1)) for x in inverses)
+    return Lines(jnp.asarray(rows), jnp.asarray(w), L_q_inverse, L_k_inverse, of_rows, jnp.asarray(depth))
 
 
 def _definite(L: Float[np.ndarray, "network t r"]) -> bool:
