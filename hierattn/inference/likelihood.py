@@ -21,7 +21,7 @@ from jaxtyping import Array, Float
 
 from hierattn.inference.latent.heads import heads_of
 from hierattn.inference.latent.latents import Latents, Made, squares
-from hierattn.inference.latent.products import gram, product, total, whole
+from hierattn.inference.latent.products import gram, product, summed, total, transposed, whole
 from hierattn.inference.latent.waves import waves_of
 from hierattn.layer import kernels
 from hierattn.layer.architecture import Architecture
@@ -88,6 +88,14 @@ class Terms(NamedTuple):
 
     logdet: Float[Array, " network"]
     trace: Float[Array, " network"]
+
+
+class InFactors(NamedTuple):
+    """A gradient in data.L_q, data.L_k and data.K."""
+
+    L_q: Array
+    L_k: Array
+    K: Array
 
 
 def prepare(S: Any, n: int, layer: Architecture, K: Any, tokens: Any = None, U: Any = None) -> Data:
@@ -184,13 +192,17 @@ def deviances(Sigma: Float[np.ndarray, "place t t"], S: Float[np.ndarray, "t t"]
 
 
 def terms_and_gradient(data: Data, E: Latents, q: Any, o: Any) -> tuple[Terms, Latents]:
-    """What the likelihood is made of, and the gradient in E of its logarithm (and of what the prior has beyond normals).
+    """What the likelihood is made of, and the gradient in E of its logarithm (and of what the prior has beyond normals)."""
+    return _through_parts(data, E, q, o) if data.made is not None else terms_and_gradients(data, E, q, o)[:2]
+
+
+def terms_and_gradients(data: Data, E: Array, q: Any, o: Any) -> tuple[Terms, Array, InFactors]:
+    """The same at infinite head_dim, and the gradient in what the kernel gives.
 
     d/dSigma = (P S P / o^2 - n P) / 2 with P = Sigma^{-1}; then back through Sigma, weights and scores.
     """
-    if data.made is not None:
-        return _through_parts(data, E, q, o)
-    A = whole(attention(data, E, q))
+    left = _left(data, E)
+    A = whole(_weights(data, left, q))
     rows, rows_K = jax.tree.map(whole, _rows(data, A))
     P, logdet = jax.tree.map(whole, inverse(_covariance(rows, rows_K)))
     t, H = data.S.shape[0], A.shape[0]
@@ -198,11 +210,13 @@ def terms_and_gradient(data: Data, E: Latents, q: Any, o: Any) -> tuple[Terms, L
     d_rows = 2 / H * total(lambda k: G[None, :, k, None] * rows_K[:, k, None], t)
     U = data.U
     dA = d_rows if U is None else total(lambda k: U[:, k, None, None] * d_rows[:, None, k], t)
-    dp = whole(data.scores.pull_back(A, dA, data.allowed, axis=2))
+    dp = q * whole(data.scores.pull_back(A, dA, data.allowed, axis=2))
     back = whole(total(lambda j: dp[:, :, j, None] * data.L_k[j], data.L_k.shape[0]))
-    return Terms(logdet, jnp.sum(P * data.S, axis=(0, 1))), q * total(
-        lambda i: back[:, i, None] * data.L_q[i][:, None], data.L_q.shape[0]
-    )
+    gradient = total(lambda i: back[:, i, None] * data.L_q[i][:, None], data.L_q.shape[0])
+    in_L_q, in_L_k = jnp.sum(product(back, transposed(E)), axis=0), jnp.sum(product(transposed(dp), left), axis=0)
+    in_K = jnp.sum(product(transposed(rows), product(G[None], rows)), axis=0) / H
+    in_factors = InFactors(*(summed(g, x.shape) for g, x in zip((in_L_q, in_L_k, in_K), (data.L_q, data.L_k, data.K))))
+    return Terms(logdet, jnp.sum(P * data.S, axis=(0, 1))), gradient, in_factors
 
 
 def _in_covariance(data: Data, P: Array, o: Any) -> Float[Array, "t t network"]:
@@ -233,9 +247,16 @@ def _from_values(data: Data, A: Float[Array, "H q k network"], V: Float[Array, "
 
 def attention(data: Data, E: Array, q: Any) -> Float[Array, "H q k network"]:
     """Weights A of the scores of latent E."""
-    r_q, r = data.L_q.shape[1], data.L_k.shape[1]
-    left = whole(total(lambda c: data.L_q[:, c, None] * E[:, None, c], r_q))
-    p = q * total(lambda c: left[:, :, None, c] * data.L_k[:, c], r) + data.bias
+    return _weights(data, _left(data, E), q)
+
+
+def _left(data: Data, E: Array) -> Float[Array, "H q r network"]:
+    """L_q E."""
+    return whole(total(lambda c: data.L_q[:, c, None] * E[:, None, c], data.L_q.shape[1]))
+
+
+def _weights(data: Data, left: Array, q: Any) -> Float[Array, "H q k network"]:
+    p = q * total(lambda c: left[:, :, None, c] * data.L_k[:, c], data.L_k.shape[1]) + data.bias
     return data.scores.weights(p, data.allowed, axis=2)
 
 

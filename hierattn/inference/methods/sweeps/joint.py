@@ -11,6 +11,7 @@ two sizes, with which the energy errs less than with equal ones (Blanes, Casas a
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -18,7 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from hierattn.inference.latent.latents import Latents, main, squares
-from hierattn.inference.likelihood import Data, Terms, covariance, log_likelihood, log_prior, terms_and_gradient, terms_of
+from hierattn.inference.likelihood import Data, Terms, log_likelihood, log_prior, terms_and_gradient, terms_and_gradients
 from hierattn.inference.methods.sweeps.trajectories import kicked, turned, turns_of
 
 TARGET = 0.85  # acceptance rate of the shorter trajectories while steps are adapted
@@ -43,25 +44,20 @@ def first(data: Data) -> Joint:
     return Joint(jnp.log(0.5) + 0.0 * data.n, 2 * networks * t * data.n * jnp.eye(dim))
 
 
-def terms_and_gradients(
+def in_everything(
     data: Data, log_prior_of_parameters: Callable, E: Latents, x: Float[Array, " x"]
 ) -> tuple[Terms, Latents, Float[Array, " x"]]:
     """What the likelihood is made of, the gradient of its logarithm in latents, and that of the log density in x."""
-    o, (t, _, networks) = jnp.exp(x[-1]), data.S.shape
+    q, o, (t, _, networks) = jnp.exp(x[-2]), jnp.exp(x[-1]), data.S.shape
     if data.unknown is None:
-        found, gradient = terms_and_gradient(data, E, jnp.exp(x[-2]), o)
-        in_scores = jnp.sum(main(E) * main(gradient))[None]
+        (found, gradient), in_kernel = terms_and_gradient(data, E, q, o), jnp.zeros(0)
     else:
-        found, back = jax.vjp(lambda E, x: _terms(data, E, x), E, x[:-1])
-        ones = jnp.ones_like(found.trace)
-        gradient, in_scores = back(Terms(-data.n / 2 * ones, -ones / (2 * o**2)))
-    in_o = jnp.sum(found.trace) / o**2 - networks * data.n * t
-    g = jnp.concatenate([in_scores, in_o[None]]) + jax.grad(log_prior_of_parameters)(x)
+        (L_q, L_k, K), back = jax.vjp(lambda theta: data.unknown.made(data, theta), x[:-2])
+        found, gradient, in_factors = terms_and_gradients(replace(data, L_q=L_q, L_k=L_k, K=K), E, q, o)
+        (in_kernel,) = back(tuple(in_factors))
+    in_scores, in_o = jnp.sum(main(E) * main(gradient)), jnp.sum(found.trace) / o**2 - networks * data.n * t
+    g = jnp.concatenate([in_kernel, jnp.stack([in_scores, in_o])]) + jax.grad(log_prior_of_parameters)(x)
     return found, gradient, jnp.where(jnp.isfinite(g), g, 0)
-
-
-def _terms(data: Data, E: Latents, x: Float[Array, " x_but_one"]) -> Terms:
-    return terms_of(data.S, covariance(data.unknown.at(data, x[:-1]), E, jnp.exp(x[-1])))
 
 
 def move_jointly(
@@ -89,7 +85,7 @@ def move_jointly(
     def leap(i: Any, moving: tuple) -> tuple:
         """A kick (half of one at both ends), and a step unless this is the end."""
         E, x, momentum, push, start, _ = moving
-        found, gradient, g = terms_and_gradients(data, log_prior_of_parameters, E, x)
+        found, gradient, g = in_everything(data, log_prior_of_parameters, E, x)
         share, last = share_of(i, leaps), i == leaps
         kick = C.T @ g
         push = push + share * kick * jnp.minimum(1, LONGEST / jnp.maximum(jnp.linalg.norm(kick), 1e-300))
