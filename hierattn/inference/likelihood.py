@@ -21,7 +21,7 @@ from jaxtyping import Array, Float
 
 from hierattn.inference.latent.heads import heads_of
 from hierattn.inference.latent.latents import Latents, Made, squares
-from hierattn.inference.latent.products import gram, product, summed, total, transposed, whole
+from hierattn.inference.latent.products import gram, over_heads, product, summed, total, transposed, whole
 from hierattn.inference.latent.waves import waves_of
 from hierattn.layer import kernels
 from hierattn.layer.architecture import Architecture
@@ -38,6 +38,7 @@ class Data:
     Tokens are the observed queries, or the coordinates of a subspace U' y where outputs live on one. `allowed` is None where
     every key is. The score function is no number: functions of the data are compiled for each. `made`: how scores and values
     are made of latents, None for p = q L_q E L_k' and K. `unknown`: a kernel that is a parameter, for which K = I stands here.
+    `rounded`: may forces along trajectories be computed in single precision?
     """
 
     S: Any  # (t, t, network)
@@ -51,6 +52,7 @@ class Data:
     scores: ScoreFunction
     made: Any = None
     unknown: Any = None
+    rounded: bool = False
 
     @property
     def latent_shape(self) -> tuple[int, int, int, int]:
@@ -80,7 +82,7 @@ class Data:
 
 
 ARRAYS = ("S", "n", "L_q", "L_k", "K", "bias", "allowed", "U", "made", "unknown")
-jax.tree_util.register_dataclass(Data, data_fields=ARRAYS, meta_fields=("scores",))
+jax.tree_util.register_dataclass(Data, data_fields=ARRAYS, meta_fields=("scores", "rounded"))
 
 
 class Terms(NamedTuple):
@@ -213,17 +215,15 @@ def terms_and_gradients(data: Data, E: Array, q: Any, o: Any) -> tuple[Terms, Ar
     dp = q * whole(data.scores.pull_back(A, dA, data.allowed, axis=2))
     back = whole(total(lambda j: dp[:, :, j, None] * data.L_k[j], data.L_k.shape[0]))
     gradient = total(lambda i: back[:, i, None] * data.L_q[i][:, None], data.L_q.shape[0])
-    in_L_q, in_L_k = jnp.sum(product(back, transposed(E)), axis=0), jnp.sum(product(transposed(dp), left), axis=0)
-    in_K = jnp.sum(product(transposed(rows), product(G[None], rows)), axis=0) / H
-    in_factors = InFactors(*(summed(g, x.shape) for g, x in zip((in_L_q, in_L_k, in_K), (data.L_q, data.L_k, data.K))))
+    in_L_q, in_L_k = over_heads(back, transposed(E)), over_heads(transposed(dp), left)
+    in_K = over_heads(transposed(rows), product(G[None], rows)) / H
+    in_factors = InFactors(summed(in_L_q, data.L_q.shape), summed(in_L_k, data.L_k.shape), summed(in_K, data.K.shape))
     return Terms(logdet, jnp.sum(P * data.S, axis=(0, 1))), gradient, in_factors
 
 
 def _in_covariance(data: Data, P: Array, o: Any) -> Float[Array, "t t network"]:
     """The gradient in Sigma."""
-    t = data.S.shape[0]
-    PS = total(lambda k: P[:, k, None] * data.S[k], t)
-    return total(lambda k: PS[:, k, None] * P[k], t) / (2 * o**2) - data.n / 2 * P
+    return product(product(P, data.S), P) / (2 * o**2) - data.n / 2 * P
 
 
 def _through_parts(data: Data, E: Latents, q: Any, o: Any) -> tuple[Terms, Latents]:
@@ -268,8 +268,7 @@ def _rows(data: Data, A: Array) -> tuple[Array, Array]:
 
 
 def _covariance(rows: Array, rows_K: Array) -> Array:
-    H, k = rows.shape[0], rows.shape[2]
-    return total(lambda j: jnp.sum(rows[:, :, None, j] * rows_K[:, None, :, j], axis=0), k) / H
+    return over_heads(rows, transposed(rows_K)) / len(rows)
 
 
 def inverse(Sigma: Float[Array, "t t network"]) -> tuple[Float[Array, "t t network"], Float[Array, " network"]]:

@@ -19,6 +19,8 @@ import numpy as np
 from hierattn.numerics import softmax_integrals
 from hierattn.numerics.softmax_integrals import MeanVariance
 
+WRITTEN_OUT = 16  # terms of a sum at most
+
 
 class ScoreFunction(ABC):
     """A map from the scores of a query to its weights over keys. It has no state: one object stands for each.
@@ -81,7 +83,7 @@ class Softmax(ScoreFunction):
 
     def pull_back(self, A: Any, dA: Any, allowed: Any = None, axis: int = -1) -> Any:
         """A (dA - sum A dA): zero where A is."""
-        return A * (dA - (A * dA).sum(axis=axis, keepdims=True))
+        return A * (dA - _sum(A * dA, axis))
 
     def largest(self, K: Any) -> Any:
         """The largest K_jj: w K w' is convex, and w an average of keys."""
@@ -131,6 +133,12 @@ class Sigmoid(ScoreFunction):
     def largest(self, K: Any) -> Any:
         """The sum of all |K_jl|: no weight is above 1."""
         return abs(K).sum()
+
+
+def _sum(x: Any, axis: int) -> Any:
+    """Along an axis. A short one is written out: where networks are last XLA adds slices many times faster."""
+    n = x.shape[axis]
+    return sum(_library(x).split(x, n, axis)) if n <= WRITTEN_OUT else x.sum(axis=axis, keepdims=True)
 
 
 def _library(x: Any) -> Any:
