@@ -4,7 +4,7 @@ The moves of a sweep, and why they leave the posterior as it is, are in `sweeps.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -25,7 +25,7 @@ from hierattn.inference.latent.waves import MOST_TOKENS
 from hierattn.inference.likelihood import Data, covariance, deviances, terms
 from hierattn.inference.methods.protocol import Method, Run, of_law
 from hierattn.inference.methods.sweeps import joint
-from hierattn.inference.methods.sweeps.directions import Lines, framed, lines_of
+from hierattn.inference.methods.sweeps.directions import Lines, framed, lines_of, well_conditioned
 from hierattn.inference.methods.sweeps.kernels import first
 from hierattn.inference.methods.sweeps.orbits import POWERS
 from hierattn.inference.methods.sweeps.state import Draws, Prior, State
@@ -127,7 +127,7 @@ class Networkwise(Method):
     def sample_until(self, data: Data, prior: Prior, run: Run, enough: Callable[[Draws], bool]) -> Draws:
         """Draws (chain, sweep) after warm-up, until they are `enough`."""
         keys = jax.vmap(partial(jax.random.fold_in, jax.random.key(run.seed)))(jnp.arange(run.chains))
-        data = framed(data)
+        data = replace(framed(data), rounded=well_conditioned(data))
         lines, states = lines_of(data), starts(data, prior, run.seed, keys)
         if isinstance(data.made, Heads) or data.unknown is not None:
             states = with_joint(data, states)

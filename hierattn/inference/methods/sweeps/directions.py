@@ -16,6 +16,7 @@ from hierattn.inference.likelihood import Data
 
 SINGULAR, SHARE = 1e-3, 0.01  # ratio of Sigma's eigenvalues, and share of networks beyond it, from which lines are worth it
 MOST, ROOM = 96, 2**21  # lines to choose from; numbers that they take
+DIGITS = 1e-5  # ratio of its eigenvalues from which single precision suffices for forces
 ROWS = 3  # that a line changes at most
 ROUNDING = 1e-12  # of the mean eigenvalue, added to all
 DEFINITE = 1e-9  # smallest eigenvalue of a kernel, relative to its largest, with which scores can be solved for
@@ -48,6 +49,12 @@ def nearly_singular(data: Data) -> bool:
     """Is Sigma, in enough networks to matter?"""
     values = np.linalg.eigvalsh(estimated(data))
     return bool(np.mean(values[:, 0] < SINGULAR * values[:, -1]) >= SHARE)
+
+
+def well_conditioned(data: Data) -> bool:
+    """Is Sigma known to enough digits in single precision, for every network?"""
+    values = np.linalg.eigvalsh(estimated(data))
+    return bool(np.all(values[:, 0] > DIGITS * values[:, -1]))
 
 
 def framed(data: Data) -> Data:

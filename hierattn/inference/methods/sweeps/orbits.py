@@ -55,9 +55,9 @@ def _with_powers(state: State, orbit: Any, move: Array) -> tuple[Array, Float[Ar
 
 def _where_hidden(data: Data, lines: Lines, state: State, orbit: Any, move: Array) -> tuple[Array, Float[Array, ""]]:
     """The same. Keys that are not allowed are never seen, whatever their scores."""
-    E, q = state.E, jnp.exp(state.log_q)
-    p = q * product(product(data.L_q[None], E), transposed(data.L_k)[None]) + data.bias
-    seen = p if data.allowed is None else jnp.where(data.allowed, p, -jnp.inf)
+    E, q, weighing = state.E, jnp.exp(state.log_q), data.weighing  # of plain softmax
+    p = q * product(product(data.L_q[None], E), transposed(data.L_k)[None]) + weighing.added
+    seen = p if weighing.allowed is None else jnp.where(weighing.allowed, p, -jnp.inf)
     beyond = p - jnp.max(seen, axis=2, keepdims=True) + jnp.maximum(lines.depth + jnp.asarray(FURTHER)[orbit], LEAST)
     follows = (beyond < 0) | jnp.isinf(seen)
     change = product(lines.L_q_inverse[None], jnp.where(follows, jnp.expm1(move) * beyond, 0.0))

@@ -44,7 +44,7 @@ def move_parts_of_rows(data: Data, lines: Lines, E: Array, q: Any, o: Any, rng_k
         head, e_i, part = jnp.arange(H) == h, jnp.arange(t) == i, parts[n][:, None]
         E_h, A_h = of_head(E, h), of_head(A, h)
         p_i, allowed = row_of_scores(data, E_h, q, h, i)
-        A_i = data.scores.weights(p_i, allowed, axis=0)
+        A_i = data.weighing.function.weights(p_i, allowed, axis=0)
         masses = [jnp.sum(jnp.where(side, A_i, 0.0), axis=0) for side in (part, ~part)]
         mass, less = jnp.minimum(*masses), masses[0] <= masses[1]
         along = jnp.where(part == less, A_i, 0.0) / jnp.maximum(mass, TINY) - A_i
@@ -64,7 +64,7 @@ def move_parts_of_rows(data: Data, lines: Lines, E: Array, q: Any, o: Any, rng_k
 
         d = _drawn(lambda d: plane.log_likelihood(x_of(d), data.n, o), centre, spread * normals[n], where[n])
         E = jnp.where(head[:, None, None, None], E + u[:, None] * g * (d / q), E)
-        A_i = data.scores.weights(p_i + jnp.where(part, d, 0.0), allowed, axis=0)
+        A_i = data.weighing.function.weights(p_i + jnp.where(part, d, 0.0), allowed, axis=0)
         A = jnp.where(head[:, None, None, None] & e_i[:, None, None], A_i, A)
         return E, A, plane.inverse(P, x_of(d))
 
@@ -76,8 +76,9 @@ def move_parts_of_rows(data: Data, lines: Lines, E: Array, q: Any, o: Any, rng_k
 def row_of_scores(data: Data, E_h: Array, q: Any, h: Any, i: Any) -> tuple[Float[Array, "key network"], Any]:
     """Scores of row i of head h, and which keys are allowed: weights that are tiny come from these, not from their changes."""
     of_row = times(E_h.swapaxes(0, 1), of_head(data.L_q, i))
-    allowed = None if data.allowed is None else of_head(data.allowed, i)
-    return q * times(data.L_k, of_row) + of_head(of_head(data.bias, h), i), allowed
+    weighing = data.weighing  # of plain softmax
+    allowed = None if weighing.allowed is None else of_head(weighing.allowed, i)
+    return q * times(data.L_k, of_row) + of_head(of_head(weighing.added, h), i), allowed
 
 
 def some_keys(uniforms: Float[Array, "move number"]) -> Bool[Array, "move key"]:

@@ -89,7 +89,7 @@ def test_scores_that_outputs_do_not_notice_follow_and_others_stay(joint):
 
 def scores(data, E, q):
     """By their definition, up to a constant of a row, in NumPy."""
-    return np.asarray(q * np.einsum("icm,hcrm,jrm->hijm", *(np.asarray(x) for x in whole(data, E))) + data.bias)
+    return np.asarray(q * np.einsum("icm,hcrm,jrm->hijm", *(np.asarray(x) for x in whole(data, E))) + data.weighing.added)
 
 
 def whole(data, E):
