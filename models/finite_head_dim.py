@@ -37,7 +37,7 @@ def model(
     base = score_base(law)
     network, coordinate, y = plates(outputs, law.shape[0], networks, coordinates)
     with network:
-        drawn = [None if each is None else numpyro.sample(name, each) for name, each in base._asdict().items()]
+        drawn: list[Any] = [None if each is None else numpyro.sample(name, each) for name, each in base._asdict().items()]
         D = numpyro.sample("D", wishart_factor(law))
         p = numpyro.deterministic("p", law.scores_from(*drawn))
         observe(Outputs(law, p, D), coordinate, y)

@@ -78,7 +78,7 @@ def test_scores_that_outputs_do_not_notice_follow_and_others_stay(joint):
     q, move = jnp.exp(state.log_q), 0.3
     E, _ = orbits._where_hidden(one, lines, state, 2, move)
     before, after = (scores(one, *x) for x in ((state.E, q), (E, q * np.exp(move))))
-    seen = before if one.allowed is None else np.where(one.allowed, before, -np.inf)
+    seen = before if one.weighing.allowed is None else np.where(one.weighing.allowed, before, -np.inf)
     top = seen.argmax(axis=2)[:, :, None]
     d = np.maximum(np.array([3.0, 4.0, 5.0]) + orbits.FURTHER[2], orbits.LEAST)
     off, off_after = (x - np.take_along_axis(x, top, axis=2) for x in (before, after))
