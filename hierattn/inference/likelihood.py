@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from hierattn.inference.latent.heads import heads_of
-from hierattn.inference.latent.latents import Latents, Made, squares
+from hierattn.inference.latent.latents import Latents, Made, main, squares
 from hierattn.inference.latent.products import gram, over_heads, product, summed, total, transposed, whole
 from hierattn.inference.latent.waves import waves_of
 from hierattn.layer import kernels
@@ -191,7 +191,15 @@ def deviances(Sigma: Float[np.ndarray, "place t t"], S: Float[np.ndarray, "t t"]
 
 def terms_and_gradient(data: Data, E: Latents, q: Any, o: Any) -> tuple[Terms, Latents]:
     """What the likelihood is made of, and the gradient in E of its logarithm (and of what the prior has beyond normals)."""
-    return _through_parts(data, E, q, o) if data.made is not None else terms_and_gradients(data, E, q, o)[:2]
+    return (_through_parts if data.made is not None else terms_and_gradients)(data, E, q, o)[:2]
+
+
+def terms_and_gradient_with_scale(data: Data, E: Latents, q: Any, o: Any) -> tuple[Terms, Latents, Float[Array, ""]]:
+    """The same, and the gradient in log q."""
+    if data.made is not None and not data.made.linear:
+        return _through_parts(data, E, q, o)
+    found, gradient = terms_and_gradient(data, E, q, o)
+    return found, gradient, jnp.sum(main(E) * main(gradient))
 
 
 def terms_and_gradients(data: Data, E: Array, q: Any, o: Any) -> tuple[Terms, Array, InFactors]:
@@ -223,8 +231,8 @@ def _in_covariance(data: Data, P: Array, o: Any) -> Float[Array, "t t network"]:
     return product(product(P, data.S), P) / (2 * o**2) - data.n / 2 * P
 
 
-def _through_parts(data: Data, E: Latents, q: Any, o: Any) -> tuple[Terms, Latents]:
-    """The same where latents make scores and values in a way of their own."""
+def _through_parts(data: Data, E: Latents, q: Any, o: Any) -> tuple[Terms, Latents, Float[Array, ""]]:
+    """The same where latents make scores and values in a way of their own, and the gradient in log q."""
     found, to_latents = jax.vjp(lambda x: data.made.parts(data, x), E)
     p = q * found.scores
     A = data.weighing.weights(p)
@@ -233,7 +241,7 @@ def _through_parts(data: Data, E: Latents, q: Any, o: Any) -> tuple[Terms, Laten
     dA, dV = to_weights(_in_covariance(data, P, o))
     dp = data.weighing.pull_back(p, A, dA)
     (gradient,) = to_latents(type(found)(q * dp, dV, jnp.ones_like(found.beyond)))
-    return Terms(logdet, jnp.sum(P * data.S, axis=(0, 1))), gradient
+    return Terms(logdet, jnp.sum(P * data.S, axis=(0, 1))), gradient, jnp.sum(dp * p)
 
 
 def _from_values(data: Data, A: Float[Array, "H q k network"], V: Float[Array, "G k m _"]) -> Float[Array, "t t network"]:

@@ -18,6 +18,7 @@ from hierattn.base.threads import in_threads
 from hierattn.inference.integration.evidence import Annealed, Density, anneal
 from hierattn.inference.latent.latents import Latents, main, squares
 from hierattn.inference.likelihood import Data, Terms, log_likelihood, log_prior, terms, terms_and_gradient
+from hierattn.inference.problem import Posterior, Problem
 
 BATCHES, PARTICLES, FEWEST = 8, 64, 16
 TOGETHER = 2  # batches at a time
@@ -100,6 +101,17 @@ def places_for(q: Float[np.ndarray, " draw"], o: Float[np.ndarray, " draw"], dim
     centres = low + (high - low) * (np.arange(number) + 0.5) / number
     nearest = [np.argsort(np.abs(np.log(q) - centre))[: len(q) // number + 1] for centre in centres]
     return np.stack([np.exp(centres), [np.median(o[near]) for near in nearest]], axis=1)
+
+
+def limit_law_likelihood(problem: Problem, found: Posterior, seed: int) -> Integrated | str:
+    """Log likelihoods of networks of a law with a known kernel, in the outputs' own units."""
+    data, scale = problem.data(), problem.observations.scale
+    if data.made is not None and not data.made.linear:
+        return "scores of normed queries and keys at finite head_dim cannot be weighted anew"
+    result = of_limit_law(data, found.draws["score_scale"].ravel(), found.draws["value_scale"].ravel() / scale, seed)
+    if result is None:
+        return f"{problem.observations.networks} networks have too many scores to integrate out"
+    return result._replace(value=result.value - problem.observations.coordinates * data.S.shape[0] * np.log(scale))
 
 
 def of_limit_law(data: Data, q: Float[np.ndarray, " draw"], o: Float[np.ndarray, " draw"], seed: int) -> Integrated | None:

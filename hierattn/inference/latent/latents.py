@@ -10,11 +10,12 @@ Latents = Any  # E, or `Latent`
 
 
 class Latent(NamedTuple):
-    """E, in which scores are linear, and factors of keys and of values (`heads`), networks on the last axis."""
+    """E, and factors of keys, of values, and of what normed queries have beyond keys (`heads`), networks on the last axis."""
 
     E: Float[Array, "H r_q m network"]
     B: Float[Array, "G r m network"]
     D: Float[Array, "G r_v m_v network"]
+    R: Float[Array, "H r_q l network"] | None = None
 
 
 class Parts(NamedTuple):
@@ -34,7 +35,11 @@ class Made(Protocol):
 
     @property
     def score_dim(self) -> int:
-        """Those among them in which scores are linear."""
+        """Numbers of E."""
+
+    @property
+    def linear(self) -> bool:
+        """Are scores linear in E?"""
 
     def parts(self, data: Any, x: Latents) -> Parts:
         """What latents give."""
@@ -58,7 +63,9 @@ def with_main(x: Latents, E: Array) -> Latents:
 
 def spread(x: Latents, of_E: Any, of_others: Any) -> Any:
     """A number for E, and one for the others."""
-    return Latent(of_E, of_others, of_others) if isinstance(x, Latent) else of_E
+    if not isinstance(x, Latent):
+        return of_E
+    return Latent(of_E, of_others, of_others, None if x.R is None else of_others)
 
 
 def squares(x: Latents) -> Float[Array, " network"]:

@@ -45,6 +45,11 @@ class Waves:
         """Scores are linear in all of them."""
         return self.dim
 
+    @property
+    def linear(self) -> bool:
+        """They are."""
+        return True
+
     def drawn(self, data: Any, rng_key: Array, networks: int) -> Array:
         """Standard normals."""
         return self.shaped(normals(rng_key, (self.dim, networks), self.L_v.dtype))

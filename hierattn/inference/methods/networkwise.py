@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 from hierattn.base.errors import unusable
 from hierattn.base.threads import in_threads
 from hierattn.inference.checkpoints import in_chunks
-from hierattn.inference.integration.integrated import Integrated, of_limit_law
+from hierattn.inference.integration.integrated import Integrated, limit_law_likelihood
 from hierattn.inference.integration.latents import integrated_likelihood
 from hierattn.inference.latent.heads import Heads
 from hierattn.inference.latent.latents import main, with_main
@@ -77,7 +77,7 @@ class Networkwise(Method):
         """All but the law, whatever its head_dim, and with its kernel unknown the law at infinite head_dim."""
         if problem.name in KERNEL_UNKNOWN:
             return _unknown(problem)
-        why_not = of_law(problem, "limit_law", "finite_head_dim", rotary=True, linear=True)
+        why_not = of_law(problem, "limit_law", "finite_head_dim", rotary=True, linear=True, normed=True)
         layer = problem.layer
         if why_not is None and layer.rotary is not None and layer.head_dim is None and problem.K.shape[-1] > MOST_TOKENS:
             return f"knows rotary embeddings at infinite head_dim for {MOST_TOKENS} tokens at most"
@@ -160,7 +160,7 @@ class Networkwise(Method):
         if problem.name in KERNEL_UNKNOWN:
             result = integrated_likelihood(problem, found.draws, run.width, run.seed)
             return "its networks have too many scores to integrate out" if result is None else result
-        return limit_law_likelihood(problem, found, run)
+        return limit_law_likelihood(problem, found, run.seed)
 
     def advice(self, problem: Problem, code: str) -> str:
         """By the kind of trouble; one head is trouble by itself."""
@@ -176,15 +176,6 @@ def _unknown(problem: Problem) -> str | None:
     if problem.layer.rotary is not None:
         return "knows rotary embeddings with a known kernel only"
     return None if problem.layer.scaling == "sqrt" else f"knows no scaling {problem.layer.scaling!r}"
-
-
-def limit_law_likelihood(problem: Problem, found: Posterior, run: Run) -> Integrated | str:
-    """Log likelihoods of networks of the limit law with a known kernel, in the outputs' own units."""
-    data, scale = problem.data(), problem.observations.scale
-    result = of_limit_law(data, found.draws["score_scale"].ravel(), found.draws["value_scale"].ravel() / scale, run.seed)
-    if result is None:
-        return f"{problem.observations.networks} networks have too many scores to integrate out"
-    return result._replace(value=result.value - problem.observations.coordinates * data.S.shape[0] * np.log(scale))
 
 
 def with_joint(data: Data, states: State) -> State:

@@ -104,15 +104,15 @@ class Method(ABC):
         return {"method": self.name} | {f"{self.name}: {name}": value for name, value in asdict(self).items()}
 
 
-def of_law(problem: Problem, *models: str, rotary: bool = False, linear: bool = False) -> str | None:
-    """Why a problem is not that of a law with a known kernel; rotary embeddings and linear scaling where they are known."""
+def of_law(problem: Problem, *models: str, rotary: bool = False, linear: bool = False, normed: bool = False) -> str | None:
+    """Why a problem is not that of a law with a known kernel; what is known beyond the plain law."""
     if problem.name not in models:
         return f"fits {' and '.join(models)}, not the model {problem.name}"
     if problem.observations.kernel is None:
         return "needs a kernel"
     if problem.layer.sink_scale is not None:
         return "knows no sink_scale: sinks that vary between networks"
-    if problem.layer.qk_norm is not None and problem.layer.head_dim is not None:
+    if problem.layer.qk_norm is not None and problem.layer.head_dim is not None and not normed:
         return "knows no qk_norm at finite head_dim"
     if problem.layer.rotary is not None and not rotary:
         return "knows no rotary embeddings"

@@ -12,7 +12,7 @@ from scipy.stats import multivariate_normal
 from hierattn import Architecture, Law, kernels
 from hierattn.inference.latent import heads, products, waves
 from hierattn.inference.latent.latents import Latent
-from hierattn.inference.likelihood import covariance, log_likelihood, log_prior, prepare, terms
+from hierattn.inference.likelihood import covariance, log_likelihood, log_prior, prepare, terms, terms_and_gradient_with_scale
 from tests.inference.mutants import mutant
 from tests.statistics import mean_agrees
 
@@ -36,6 +36,13 @@ DESIGNS = {
         positive(S, networks=(M,)),
     ),
 }
+NORMED = Architecture(heads=2, qk_norm="rms", qk_eps=0.2, sigma_k=0.7)
+DESIGNS |= {
+    "normed": (NORMED.replace(head_dim=6), positive(S)),
+    "normed, mean taken off, a kernel a network": (NORMED.replace(head_dim=7, qk_norm="layer"), positive(S, networks=(M,))),
+    "normed together, groups": (NORMED.replace(head_dim=3, qk_norm="rms_all", key_value_heads=1), positive(S)),
+    "normed, rotary": (NORMED.replace(head_dim=4, qk_norm="layer", rotary=np.array([1.0, 0.3])), positive(S)),
+}
 EQUAL = kernels.rbf([0.0, 1.0, 1.0, 2.0], 1.0)
 BASIS = np.array([[1, 0, 0], [0, 0.5**0.5, 0], [0, 0.5**0.5, 0], [0, 0, 1]])  # of outputs whose tokens 1 and 2 are equal
 DESIGNS |= {"head_dim, equal tokens": (SIGMOID.replace(head_dim=6), EQUAL)}
@@ -45,12 +52,14 @@ trapezoid = jax.jit(heads.trapezoid, static_argnums=1)
 
 
 def natural(data, x):
-    """E, B and D (network first) as the law knows them; with rotary embeddings pairs of coordinates side by side."""
+    """E, B, R and D (network first) as the law knows them; with rotary embeddings pairs of coordinates side by side."""
     n_H, rotary = data.made.head_dim, data.made.turn is not None
-    B = x.B if rotary else trapezoid(x.B, n_H)[0]
+    free = n_H - (data.made.lengths is not None and data.made.lengths.kind == "layer")
+    B = x.B if rotary else trapezoid(x.B, free)[0]
+    R = None if x.R is None else np.moveaxis(np.asarray(trapezoid(x.R, free - x.E.shape[2])[0]), -1, 0)
     E, B, D = (np.moveaxis(np.asarray(a), -1, 0) for a in (x.E, B, trapezoid(x.D, n_H)[0]))
     order = np.arange(n_H).reshape(2, -1).T.ravel() if rotary else np.arange(E.shape[-1])
-    return E[..., order], B[..., order], D
+    return E[..., order], B[..., order], R, D
 
 
 @pytest.mark.parametrize("name", DESIGNS)
@@ -61,8 +70,8 @@ def test_latents_make_the_scores_and_covariances_of_the_law(name):
     data = prepare(y @ y.swapaxes(1, 2), N, layer, K, U=U)
     x = jax.jit(data.drawn)(jax.random.key(0))
     law = Law.from_factors(layer.with_scales(Q, VALUE), kernels.factor(K))
-    E, B, D = natural(data, x)
-    Sigma = np.asarray(jax.jit(lambda E, B, D: law.Sigma(law.scores_from(E, B), D))(E, B, D))
+    E, B, R, D = natural(data, x)
+    Sigma = np.asarray(jax.jit(lambda E, B, R, D: law.Sigma(law.scores_from(E, B, R), D))(E, B, R, D))
     Sigma = Sigma if U is None else U.T @ Sigma @ U
     found = VALUE**2 * np.moveaxis(np.asarray(jax.jit(covariance)(data, x, Q)), -1, 0)
     np.testing.assert_allclose(found, Sigma, rtol=1e-9, atol=1e-12)
@@ -99,6 +108,19 @@ def gradient_is_right(module, layer, K):
 
     expected = (density(data, x, along, 1e-5) - density(data, x, along, -1e-5)) / 2e-5
     return np.isclose(gradient(data, x, along), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["normed", "head_dim", "softmax"])
+def test_the_gradient_in_the_scale_is_a_difference(name):
+    """Of scores that are linear in E, and of others."""
+    layer, K = GRADIENTS[name]
+    y = np.random.default_rng(0).normal(size=(M, S, N))
+    data = prepare(y @ y.swapaxes(1, 2), N, layer, K)
+    x = jax.jit(data.drawn)(jax.random.key(0))
+    value = jax.jit(lambda q: jnp.sum(log_likelihood(data, terms(data, x, q), VALUE)))
+    expected = (value(Q * np.exp(1e-5)) - value(Q * np.exp(-1e-5))) / 2e-5
+    found = jax.jit(lambda: terms_and_gradient_with_scale(data, x, Q, VALUE))()[2]
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", GRADIENTS)

@@ -20,7 +20,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from hierattn.inference.latent.latents import Latents, main, squares
-from hierattn.inference.likelihood import Data, Terms, log_likelihood, log_prior, terms, terms_and_gradient, terms_and_gradients
+from hierattn.inference.likelihood import (
+    Data,
+    Terms,
+    log_likelihood,
+    log_prior,
+    terms,
+    terms_and_gradient_with_scale,
+    terms_and_gradients,
+)
 from hierattn.inference.methods.sweeps.trajectories import kicked, turned, turns_of
 
 TARGET = 0.85  # acceptance rate of the shorter trajectories while steps are adapted
@@ -52,13 +60,15 @@ def forces(
     q, o, (t, _, networks) = jnp.exp(x[-2]), jnp.exp(x[-1]), data.S.shape
     of = in_single if data.rounded else lambda function: function
     if data.unknown is None:
-        (found, gradient), in_kernel = of(terms_and_gradient)(data, E, q, o), jnp.zeros(0)
+        found, gradient, in_scores = of(terms_and_gradient_with_scale)(data, E, q, o)
+        in_kernel = jnp.zeros(0)
     else:
         (L_q, L_k, K), back = jax.vjp(lambda theta: data.unknown.made(data, theta), x[:-2])
         known = replace(data, L_q=L_q, L_k=L_k, K=K, unknown=None)
         found, gradient, in_factors = of(terms_and_gradients)(known, E, q, o)
         (in_kernel,) = back(tuple(in_factors))
-    in_scores, in_o = jnp.sum(main(E) * main(gradient)), jnp.sum(found.trace) / o**2 - networks * data.n * t
+        in_scores = jnp.sum(main(E) * main(gradient))
+    in_o = jnp.sum(found.trace) / o**2 - networks * data.n * t
     g = jnp.concatenate([in_kernel, jnp.stack([in_scores, in_o])]) + jax.grad(log_prior_of_parameters)(x)
     return gradient, jnp.where(jnp.isfinite(g), g, 0)
 

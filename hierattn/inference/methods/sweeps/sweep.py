@@ -76,11 +76,12 @@ def move_scores(
 
 
 def move_centred(data: Data, prior: Prior, state: State, found: Terms, z: Array, log_uniforms: Array) -> State:
-    """Parameters given the scores p, one after the other."""
+    """Parameters given the scores p, one after the other; the scale of values alone where scores are not linear in E."""
     t, _, networks = data.S.shape
-    E, trace = main(state.E), jnp.sum(found.trace)
-    of_scores = jnp.sum(E**2) * jnp.exp(2 * state.log_q)
-    log_q = _scale(state.log_q, E.size, of_scores, z[0], log_uniforms[0], lambda x: prior.of_log(x, state.log_o))
+    E, trace, log_q = main(state.E), jnp.sum(found.trace), state.log_q
+    if linear(data):
+        of_scores = jnp.sum(E**2) * jnp.exp(2 * state.log_q)
+        log_q = _scale(state.log_q, E.size, of_scores, z[0], log_uniforms[0], lambda x: prior.of_log(x, state.log_o))
     log_o = _scale(state.log_o, networks * data.n * t, trace, z[1], log_uniforms[1], lambda x: prior.of_log(log_q, x))
     return state._replace(E=with_main(state.E, E * jnp.exp(state.log_q - log_q)), log_q=log_q, log_o=log_o)
 
@@ -90,13 +91,20 @@ def move_with_factors(
 ) -> tuple[State, Terms]:
     """Parameters and the random factors of keys and values against each other: score_scale B and value_scale D are kept."""
     heads, t, q, o = data.made, data.S.shape[0], state.log_q, state.log_o
-    number, square = heads.gaussians(state.E, "B")
-    log_q = _scale(q, number, square * jnp.exp(2 * q), z[0], log_uniforms[0], lambda x: prior.of_log(x, o))
+    log_q = q
+    if linear(data):
+        number, square = heads.gaussians(state.E, "B")
+        log_q = _scale(q, number, square * jnp.exp(2 * q), z[0], log_uniforms[0], lambda x: prior.of_log(x, o))
     number, square = heads.gaussians(state.E, "D")
     log_o = _scale(o, number, square * jnp.exp(2 * o), z[1], log_uniforms[1], lambda x: prior.of_log(log_q, x))
     x = heads.rescaled(heads.rescaled(state.E, "B", q - log_q), "D", o - log_o)
     found = Terms(found.logdet + 2 * t * (o - log_o), found.trace * jnp.exp(2 * (log_o - o)))
     return state._replace(E=x, log_q=log_q, log_o=log_o), found
+
+
+def linear(data: Data) -> bool:
+    """Are scores linear in E?"""
+    return data.made is None or data.made.linear
 
 
 def _scale(log_scale: Any, number: Any, squares: Any, normal: Any, log_uniform: Any, log_prior: Any) -> Any:
