@@ -7,7 +7,8 @@ import numpy as np
 
 from hierattn.base.errors import check_counts, unusable
 from hierattn.frameworks import runs
-from hierattn.frameworks.description import Description, Grams, Tally, by_hand, describe
+from hierattn.frameworks.description import Description, by_hand, describe
+from hierattn.frameworks.measured import Grams, Tally
 from hierattn.frameworks.networks import first_network, next_network, seed_of
 from hierattn.frameworks.protocol import Framework
 from hierattn.layer.architecture import Architecture
@@ -99,7 +100,7 @@ def _list(parts: dict[str, str]) -> str:
 def _check_next(run: runs.Run, first: runs.Run, network: int) -> None:
     """Networks must differ in their weights and in nothing else that the description says."""
     if not run.same_setting(first):
-        raise unusable("model", "the same heads, mask and positions in all networks", f"others in network {network}")
+        raise unusable("model", "the same heads, norms, mask and positions in all networks", f"others in network {network}")
     if np.array_equal(run.maps["q"].W, first.maps["q"].W):
         remedy = "give a function that builds the model, with the seed as its argument"
         raise unusable("model", "weights drawn anew for every network", f"those of the first in network {network}", remedy)

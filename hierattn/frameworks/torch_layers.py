@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from hierattn.base.errors import unusable
-from hierattn.frameworks import transformers_models
+from hierattn.frameworks.hugging_face import layers as hugging_face
 from hierattn.frameworks.runs import Linear, Run, mask_and_bias, not_run
 from hierattn.frameworks.torch_hooks import Call, Reading, array, run, watch
 
@@ -48,7 +48,7 @@ def look(model: nn.Module, name: str, inputs: Any) -> tuple[np.ndarray, np.ndarr
 
 
 def _reading(module: nn.Module) -> Reading | None:
-    return recognise(module) or transformers_models.recognise(module)
+    return recognise(module) or hugging_face.recognise(module)
 
 
 def recognise(module: nn.Module) -> Reading | None:

@@ -11,7 +11,7 @@ from hierattn.diagnostics.reference import draw
 from hierattn.diagnostics.subject import of_observations
 from hierattn.frameworks import runs, torch_layers
 from hierattn.frameworks.capture import capture
-from hierattn.frameworks.transformers_models import MODELS, build
+from hierattn.frameworks.hugging_face.models import MODELS, build
 from tests.statistics import within
 
 SIZE = {"layers": 2, "width": 32, "heads": 4, "tokens": 6}
