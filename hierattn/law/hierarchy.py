@@ -162,7 +162,7 @@ class Hierarchy:
         self,
         E: Float[Array, "..."],
         B: Float[Array, "*batch G r m"] | None = None,
-        R: Float[Array, "*batch H r l"] | None = None,
+        R: Float[Array, "*batch H r_q l"] | None = None,
         t: Float[Array, "*batch H 1 1"] | None = None,
     ) -> Scores:
         """The scores made of standard variables (see `Base`); less their head's sink where those vary."""
@@ -277,7 +277,7 @@ class Hierarchy:
 
 def _column(x: Any, dtype: Any) -> Float[Array, "H 1 1"]:
     """A number, or one for each head, beside scores (head, query, key)."""
-    return jnp.asarray(x, dtype)[..., None, None]
+    return jnp.reshape(jnp.asarray(x, dtype), (-1, 1, 1))
 
 
 def _normed(x: Any, square: Any, eps: Any) -> Any:
