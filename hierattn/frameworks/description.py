@@ -70,7 +70,7 @@ def describe(run: Run, tally: Tally, grams: "Grams", module: str) -> tuple[Descr
     """The description, and the kernel over its tokens: one for all networks where they have the same inputs."""
     names = ("q", "k", "v", "o")
     variances = {name: tally.variance(name, run.initialisers.get(name, ())) for name in names}
-    variances |= {f"b_{name}": tally.variance(f"b_{name}") for name in names}
+    variances |= {name: tally.variance(name, run.initialisers.get(name, ())) for name in map("b_{}".format, names)}
     var = {name: found.value for name, found in variances.items()}
     n, n_k, H, n_H = run.X_q.shape[-1], run.X.shape[-1], run.heads, run.head_dim
     if not all(var[name] > 0 for name in names):

@@ -67,7 +67,8 @@ class Run:
     - norms: of queries and of keys, before they are turned
     - cap: soft cap of scores
     - sinks: logits of a key without a value, one for each head
-    - initialisers: variances that entries of a map's W, or sinks, have, if they were drawn as its class does by default
+    - initialisers: variances that entries of W (q, k, v, o), of biases (b_q, ...) and sinks (sink) have, if they were drawn as
+      their class does by default
     """
 
     X_q: Float[np.ndarray, "batch q n"]
