@@ -57,7 +57,7 @@ def capture(
     """
     check_counts(networks=networks, **({} if coordinates is None else {"coordinates": coordinates}))
     first, framework, inputs = first_network(model, inputs, networks, seed_of(seed, 0))
-    name = _chosen(framework, first, module, layer)
+    name = _chosen(framework, first, inputs, module, layer)
     watch = _Watch(framework, name, inputs, layer, coordinates)
     held = False
     for m in range(networks):
@@ -71,7 +71,7 @@ def capture(
     return Captured.described(watch.reduction.statistics(), description, K)
 
 
-def _chosen(framework: Framework, model: Any, module: int | str, layer: Architecture | None) -> str:
+def _chosen(framework: Framework, model: Any, inputs: Any, module: int | str, layer: Architecture | None) -> str:
     """The name of the part that is looked at."""
     parts = framework.modules(model)
     if layer is not None:
@@ -80,7 +80,7 @@ def _chosen(framework: Framework, model: Any, module: int | str, layer: Architec
                 "module", "the name of a part of the model for a layer described by hand", repr(module), _list(parts)
             )
         return str(module)
-    known = framework.layers(model)
+    known = framework.layers(model, inputs)
     if not known:
         raise unusable("model", "an attention layer that is recognised", f"none among {_list(parts)}", runs.BY_HAND)
     if isinstance(module, str) and module not in known:

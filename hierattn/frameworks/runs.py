@@ -18,6 +18,7 @@ from hierattn.layer.weighing import Weighing
 
 SCORES = SCORE_FUNCTIONS["softmax"]  # of every layer that is recognised: one of another kind fails the check
 FORBIDDEN = -1e4  # terms of scores from here on mean that a key must not be seen
+ANGLE = 1e-5  # of frequencies that were read off turned queries in single precision
 ROUNDING = 1e-3  # of outputs in single precision, relative to their size
 BY_HAND = "describe it by hand: capture(..., module=NAME, layer=hierattn.Architecture(heads=..., head_dim=..., ...))"
 
@@ -103,11 +104,17 @@ class Run:
     def same_setting(self, other: "Run") -> bool:
         """Are heads, norms, frequencies, factor, cap, bias and mask those of another run?"""
         plain = (self.heads, self.factor, self.head_dim, self.cap) == (other.heads, other.factor, other.head_dim, other.cap)
-        arrays: list[Any] = [(self.allowed, other.allowed), (self.bias, other.bias), (self.rotary, other.rotary)]
-        kept = plain and all((a is None and b is None) or np.array_equal(a, b) for a, b in arrays)
+        kept = plain and _same(self.allowed, other.allowed) and _same(self.bias, other.bias)
+        kept &= _same(self.rotary, other.rotary, ANGLE)
         if self.norms is None or other.norms is None:
             return kept and self.norms is other.norms
         return kept and all(mine.same(its) for mine, its in zip(self.norms, other.norms, strict=True))
+
+
+def _same(a: Any, b: Any, apart: float = 0.0) -> bool:
+    if a is None or b is None:
+        return a is b
+    return a.shape == b.shape and bool(np.all(np.abs(np.subtract(a, b, dtype=float)) <= apart))
 
 
 def outputs_of(run: Run) -> Float[np.ndarray, "batch q m"]:
@@ -145,6 +152,11 @@ def check(run: Run, name: str) -> None:
     if run.rotary is not None and 2 * len(run.rotary) > run.head_dim:
         expected = f"at most {run.head_dim} coordinates turned by rotary embeddings"
         raise unusable(name, expected, 2 * len(run.rotary), BY_HAND)
+    for one, other in ("qk", "qv", "kv"):
+        if np.array_equal(run.maps[one].W, run.maps[other].W):
+            raise unusable(
+                name, "queries, keys and values with weights of their own", f"the same for {one} and {other}", BY_HAND
+            )
     off = np.abs(outputs_of(run) - run.y).max()
     size = np.sqrt(np.mean(run.y.astype(float) ** 2))
     if not off <= ROUNDING * size:

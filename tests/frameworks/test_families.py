@@ -183,7 +183,7 @@ MUTANTS = {
 @pytest.mark.parametrize(("name", "change"), MUTANTS.values(), ids=MUTANTS)
 def test_a_step_that_is_wrong_is_refused(name, change):
     model, inputs = made(name) if isinstance(name, str) else name()
-    run = torch_layers.read(model, torch_layers.layers(model)[0], inputs)
+    run = torch_layers.read(model, torch_layers.layers(model, inputs)[0], inputs)
     runs.check(run, "layer")
     with pytest.raises(InputError, match="outputs that its weights, mask and positions explain"):
         runs.check(Run(**vars(run) | change(run)), "layer")

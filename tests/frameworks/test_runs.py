@@ -98,6 +98,8 @@ def test_a_layer_that_does_more_is_refused():
         runs.check(Run(**vars(run) | {"allowed": empty}), "layer")
     with pytest.raises(InputError, match="at most 4 coordinates turned by rotary embeddings, got 6"):
         runs.check(Run(**vars(run) | {"rotary": np.ones(3)}), "layer")
+    with pytest.raises(InputError, match="weights of their own, got the same for q and k"):
+        runs.check(Run(**vars(run) | {"maps": run.maps | {"k": run.maps["q"]}}), "layer")
     maps = run.maps | {"o": Linear(run.maps["o"].W[:-1])}
     with pytest.raises(InputError, match="expected maps of 2 heads"):
         runs.check(Run(**vars(run) | {"maps": maps}), "layer")
@@ -108,7 +110,13 @@ def test_settings_are_the_same_or_not():
     assert one.same_setting(
         drawn.run(RNG, X, norms=tuple(norm._replace(gain=norm.gain.copy()) for norm in RMS), cap=1.0, sinks=1.0)
     )
-    for other in ({"norms": LAYER}, {"norms": (RMS[0], RMS[1]._replace(gain=GAINS["q"]))}, {"norms": None}, {"cap": 2.0}):
+    for other in (
+        {"norms": LAYER},
+        {"norms": (RMS[0], RMS[1]._replace(gain=GAINS["q"]))},
+        {"norms": None},
+        {"cap": 2.0},
+        {"rotary": np.ones(2)},
+    ):
         changed = Run(**vars(one) | other)
         assert not one.same_setting(changed)
         assert not changed.same_setting(one)

@@ -45,7 +45,7 @@ def made(name, **more):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_layers_are_found_in_order(name):
-    assert torch_layers.layers(made(name)[0]) == LAYERS[name]
+    assert torch_layers.layers(*made(name)) == LAYERS[name]
 
 
 @pytest.mark.parametrize(("name", "module"), [(name, module) for name in MODELS for module in LAYERS[name]])
