@@ -30,11 +30,13 @@ if TYPE_CHECKING:
     from hierattn.inference.model_comparison import compare_models
     from hierattn.law import distributions
     from hierattn.law.joint_moments import JointMoments
+    from hierattn.law.latent.law import LatentLaw
     from hierattn.law.law import Law
     from hierattn.law.marginal import Marginal
     from hierattn.law.moments import Moments
     from hierattn.layer import activations, kernels
     from hierattn.layer.architecture import Architecture
+    from hierattn.layer.latent import LatentAttention
     from hierattn.layer.masks import sequence_mask
     from hierattn.layer.positions import rotary_frequencies
     from hierattn.observed.observations import Observations, read
@@ -56,6 +58,8 @@ __all__ = [
     "FiniteWidth",
     "InputError",
     "JointMoments",
+    "LatentAttention",
+    "LatentLaw",
     "Law",
     "Marginal",
     "Moments",
@@ -103,6 +107,8 @@ _HOMES = {
     "diagnose": "reporting.notebook",
     "fit": "inference.fitting",
     "RandomInputs": "finite.inputs",
+    "LatentAttention": "layer.latent",
+    "LatentLaw": "law.latent.law",
     "Law": "law.law",
     "Marginal": "law.marginal",
     "JointMoments": "law.joint_moments",

@@ -155,7 +155,7 @@ def rows() -> dict[str, Row]:
     }
     for name in SCORE_FUNCTIONS:
         if name != TWO.score_function:
-            layer = TWO.replace(score_function=name, heads=8 if name == "relu" else 2)  # whose tails are heavy
+            layer = TWO.replace(score_function=name, heads=8 if name in ("identity", "relu") else 2)  # tails are heavy
             for some, each in ((name, layer), (f"{name}, head_dim", layer.replace(head_dim=4))):
                 found[f"score_function {some}"] = Row(each, "score_function", ("shaped",))
     return found

@@ -20,10 +20,13 @@ from jaxtyping import Array, Float
 
 from hierattn.base.errors import UnsafeInputError, as_array, check_counts, check_key, unusable
 from hierattn.finite.inputs import RandomInputs
+from hierattn.finite.latent_network import draw_latent_layer, largest_matrix
 from hierattn.layer.architecture import Architecture
+from hierattn.layer.latent import LatentAttention
 from hierattn.layer.positions import rotate
 from hierattn.numerics.random_numbers import normals
 
+Layer = Architecture | LatentAttention
 CEILING = 2**28  # bytes of weights held at once
 COPIES = 3  # of a weight matrix while it is made
 TOO_LARGE = 2**33  # bytes of one of them
@@ -37,7 +40,12 @@ class Simulated(NamedTuple):
 
 
 def simulate(
-    rng_key: Array, layer: Architecture, inputs: Any, networks: int, coordinates: int = 1, query_inputs: Any = None
+    rng_key: Array,
+    layer: Layer,
+    inputs: Any,
+    networks: int,
+    coordinates: int = 1,
+    query_inputs: Any = None,
 ) -> Simulated:
     """Scores and outputs of explicit networks; see `stream`."""
     parts = list(stream(rng_key, layer, inputs, networks, coordinates, query_inputs))
@@ -45,7 +53,12 @@ def simulate(
 
 
 def stream(
-    rng_key: Array, layer: Architecture, inputs: Any, networks: int, coordinates: int = 1, query_inputs: Any = None
+    rng_key: Array,
+    layer: Layer,
+    inputs: Any,
+    networks: int,
+    coordinates: int = 1,
+    query_inputs: Any = None,
 ) -> Iterator[Simulated]:
     """The networks in order, batch by batch.
 
@@ -65,15 +78,20 @@ def stream(
             raise unusable("query_inputs", f"the width {X.shape[1]} of the inputs", X_q.shape[1])
         given, inputs, width, shape = (X_q, X), None, X.shape[1], (len(X_q), len(X))
     layer.allowed(*shape)
+    if isinstance(layer, LatentAttention) and shape[0] != shape[1]:
+        raise unusable("query_inputs", "None for latent attention, which has one sequence", "others")
     if layer.bias is not None and layer.bias.shape[-2:] != shape:
         raise unusable("bias", f"shape {shape} (queries, keys) or one per head", layer.bias.shape)
     batch = min(networks, batch_size(layer, width, coordinates))
     return _batches(rng_key, layer.at_width(width), inputs, given, batch, networks, coordinates)
 
 
-def batch_size(layer: Architecture, width: int, coordinates: int) -> int:
+def batch_size(layer: Layer, width: int, coordinates: int) -> int:
     """Networks drawn at once under the memory ceiling."""
-    largest = max(width * width, width * (layer.head_dim or width), (layer.head_dim or width) * coordinates)
+    if isinstance(layer, LatentAttention):
+        largest = largest_matrix(layer, width, coordinates)
+    else:
+        largest = max(width * width, width * (layer.head_dim or width), (layer.head_dim or width) * coordinates)
     needed = COPIES * largest * jnp.zeros(()).dtype.itemsize
     if needed > TOO_LARGE:
         remedy = "FiniteWidth draws the same distribution without weights"
@@ -81,7 +99,7 @@ def batch_size(layer: Architecture, width: int, coordinates: int) -> int:
     return max(1, CEILING // needed)
 
 
-def _batches(rng_key: Array, layer: Architecture, inputs: Any, given: Any, batch: int, networks: int, coordinates: int) -> Any:
+def _batches(rng_key: Array, layer: Layer, inputs: Any, given: Any, batch: int, networks: int, coordinates: int) -> Any:
     for start in range(0, networks, batch):
         drawn = _draw(rng_key, layer, inputs, given, start, batch, coordinates)
         yield drawn if networks - start >= batch else Simulated(*(x[: networks - start] for x in drawn))
@@ -89,11 +107,19 @@ def _batches(rng_key: Array, layer: Architecture, inputs: Any, given: Any, batch
 
 @partial(jax.jit, static_argnames=("inputs", "batch", "coordinates"))
 def _draw(
-    rng_key: Array, layer: Architecture, inputs: RandomInputs | None, given: Any, start: Any, batch: int, coordinates: int
+    rng_key: Array,
+    layer: Layer,
+    inputs: RandomInputs | None,
+    given: Any,
+    start: Any,
+    batch: int,
+    coordinates: int,
 ) -> Simulated:
     def one(m: Array) -> tuple[Array, Array]:
         key_inputs, key_layer = jax.random.split(jax.random.fold_in(rng_key, m))
         X_q, X = given if inputs is None else draw_inputs(key_inputs, inputs)
+        if isinstance(layer, LatentAttention):
+            return draw_latent_layer(key_layer, layer, X, coordinates)
         return draw_layer(key_layer, layer, X_q, X, coordinates)
 
     return Simulated(*jax.vmap(one)(start + jnp.arange(batch)))

@@ -33,11 +33,12 @@ def stream(law: Source, rng_key: Array, networks: int, token: int = 0) -> Iterat
     """V of all networks in order, some chunks at a time. The first networks are the same however many are asked for."""
     check_draws(law.dtype, rng_key, 0, networks=networks)
     keys = seen_keys(law, token)
-    if law.layer.rotary is not None or coupled(law.layer):
+    chunk = power_of_two(CHUNK // (len(keys) * max(law.layer.heads, 4)))
+    plain = law.layer.rotary is None and not coupled(law.layer)
+    recipe = law.variances_of(token, keys, heads_of(law, token, keys), chunk) if plain else None
+    if recipe is None:
         yield from (jnp.sum(drawn.F[:, token] ** 2, axis=-1) for drawn in draw_networks(law, rng_key, networks))
         return
-    chunk = power_of_two(CHUNK // (len(keys) * max(law.layer.heads, 4)))
-    recipe = law.variances_of(token, keys, heads_of(law, token, keys), chunk)
     for first in range(0, networks, CHUNKS * chunk):
         wanted = min(networks - first, CHUNKS * chunk)
         yield as_numpy(draw_chunks(*recipe, rng_key, first // chunk, -(-wanted // chunk), (CHUNKS, chunk)))[:wanted]

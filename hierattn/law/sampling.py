@@ -17,13 +17,13 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from hierattn.base.errors import UnsafeInputError, check_counts, check_key
-from hierattn.law.hierarchy import Base, Hierarchy
 from hierattn.layer.architecture import Architecture
 from hierattn.numerics.random_numbers import normals
 
 CHUNK = 2**18  # scores drawn at once: they stay in the cache
 PART = 2**20  # normals drawn at once for outputs
 TOO_LARGE = 2**33  # bytes of one returned array
+Given = Any  # the law of networks given their inputs: a `Hierarchy`, or what has its methods
 
 
 class Networks(NamedTuple):
@@ -58,12 +58,12 @@ class Source(ABC):
         """What draws are computed in."""
 
     @abstractmethod
-    def with_inputs(self, rng_key: Array, networks: int) -> Hierarchy:
+    def with_inputs(self, rng_key: Array, networks: int) -> Given:
         """The law given the inputs of these networks."""
 
     @abstractmethod
-    def variances_of(self, token: int, keys: np.ndarray, heads: Any, networks: int) -> Recipe:
-        """The recipe for conditional variances of one token that sees these keys, networks at a time."""
+    def variances_of(self, token: int, keys: np.ndarray, heads: Any, networks: int) -> Recipe | None:
+        """The recipe for conditional variances of one token that sees these keys, networks at a time; None without one."""
 
 
 @partial(jax.jit, static_argnames=("networks", "draw", "fixed"))
@@ -98,7 +98,7 @@ class Chunk(NamedTuple):
 
     start: int
     keys: Keys
-    law: Hierarchy
+    law: Given
     p: Float[Array, "network H q k"]
 
 
@@ -113,32 +113,32 @@ def chunks(law: Source, rng_key: Array, number: int, given: Array | None = None)
         yield Chunk(c * chunk, keys, law_c, p)
 
 
-def draw_scores(law: Hierarchy, rng_key: Array, networks: int) -> Float[Array, "network H q k"]:
+def draw_scores(law: Given, rng_key: Array, networks: int) -> Float[Array, "network H q k"]:
     """Scores of some networks. Wishart factors are compiled apart: laws that differ share them."""
     if law.layer.head_dim is None:
         return gaussian_scores(law, rng_key, networks)
     return scores_of(law, law.sample_base(rng_key, networks))
 
 
-def draw_factors(law: Hierarchy, rng_key: Array, p: Array) -> Float[Array, "network q Hr"]:
+def draw_factors(law: Given, rng_key: Array, p: Array) -> Float[Array, "network q Hr"]:
     """Factors of Sigma for networks whose scores are p."""
     return factors_of(law, p, law.sample_values(rng_key, len(p)))
 
 
 @partial(jax.jit, static_argnames=("networks",))
-def gaussian_scores(law: Hierarchy, rng_key: Array, networks: int) -> Float[Array, "network H q k"]:
+def gaussian_scores(law: Given, rng_key: Array, networks: int) -> Float[Array, "network H q k"]:
     """Scores at infinite head_dim."""
     return law.scores_from(*law.sample_base(rng_key, networks))
 
 
 @jax.jit
-def scores_of(law: Hierarchy, base: Base) -> Float[Array, "network H q k"]:
+def scores_of(law: Given, base: tuple) -> Float[Array, "network H q k"]:
     """Scores made of standard variables."""
     return law.scores_from(*base)
 
 
 @jax.jit
-def factors_of(law: Hierarchy, p: Array, D: Array | None) -> Float[Array, "network q Hr"]:
+def factors_of(law: Given, p: Array, D: Array | None) -> Float[Array, "network q Hr"]:
     """Factors of Sigma made of scores and values."""
     return law.factor(p, D)
 

@@ -21,17 +21,17 @@ def checked(layer: Any) -> dict[str, Any]:
     """The fields of an `Architecture` that become others, once all are found to be usable."""
     for name in COUNTS:
         _check_count(name, getattr(layer, name), optional=name != "heads")
-    found = {name: _checked_scale(name, getattr(layer, name), layer.heads) for name in (*SCALE_NAMES, "qk_gain")}
+    found = {name: checked_scale(name, getattr(layer, name), layer.heads) for name in (*SCALE_NAMES, "qk_gain")}
     check_choice("scaling", layer.scaling, SCALINGS)
     check_choice("score_function", layer.score_function, tuple(SCORE_FUNCTIONS))
     found |= {
         "mask": masks.checked(layer.mask),
         "bias": _checked_bias(layer.bias, layer.heads),
         "rotary": _checked_rotary(layer.rotary, layer.head_dim),
-        "qk_eps": _checked_number("qk_eps", layer.qk_eps, 0.0),
-        "cap": None if layer.cap is None else _checked_number("cap", layer.cap, 1e-30),
+        "qk_eps": checked_number("qk_eps", layer.qk_eps, 0.0),
+        "cap": None if layer.cap is None else checked_number("cap", layer.cap, 1e-30),
         "sink": None if layer.sink is None else _checked_logit(layer.sink, layer.heads),
-        "sink_scale": None if layer.sink_scale is None else _checked_scale("sink_scale", layer.sink_scale, layer.heads),
+        "sink_scale": None if layer.sink_scale is None else checked_scale("sink_scale", layer.sink_scale, layer.heads),
     }
     _check_groups(layer, found)
     _check_norm(layer, found)
@@ -68,7 +68,8 @@ def _check_sink(layer: Any, found: dict[str, Any]) -> None:
             raise unusable("cap", "None with sinks that vary between networks", layer.cap, "no law is known for both together")
 
 
-def _checked_number(name: str, value: Any, least: float) -> Any:
+def checked_number(name: str, value: Any, least: float) -> Any:
+    """One number, as large as that at least."""
     if traced(value):
         return value
     number = as_array(name, value)
@@ -93,7 +94,8 @@ def _check_count(name: str, value: Any, optional: bool) -> None:
         raise unusable(name, "a positive whole number" + (" or None" if optional else ""), repr(value))
 
 
-def _checked_scale(name: str, value: Any, heads: int) -> Any:
+def checked_scale(name: str, value: Any, heads: int) -> Any:
+    """One number that is not negative, or one for each head."""
     if traced(value):
         return value
     scale = as_array(name, value)

@@ -24,8 +24,14 @@ ACTIVATIONS = {
     "relu": "relu",
     "tanh": "tanh",
 }
+FULL, SLIDING = "full_attention", "sliding_attention"  # kinds of attention
 LARGEST_FILE = 2**22  # bytes
-OLD_NAMES = {"rotary_pct": "partial_rotary_factor", "rotary_emb_base": "rope_theta"}  # GPT-NeoX's
+OLD_NAMES = {  # GPT-NeoX's, and Gemma's
+    "rotary_pct": "partial_rotary_factor",
+    "rotary_emb_base": "rope_theta",
+    "hidden_activation": "hidden_act",
+    "sliding_window_pattern": "layer_types",
+}
 
 
 class Config:
@@ -67,9 +73,16 @@ class Config:
             raise self.error(name, "one of " + ", ".join(ACTIVATIONS))
         return ACTIVATIONS[value]
 
-    def rotary(self, head_dim: int) -> Float[np.ndarray, " pair"]:
-        """A frequency for every pair of head coordinates: zero for those that are not turned. Old and new names are read."""
+    def rotary(self, head_dim: int, kind: str = FULL) -> Float[np.ndarray, " pair"]:
+        """A frequency for every pair of head coordinates: zero for those that are not turned. Old and new names are read.
+
+        kind: of the layer's attention; some families turn sliding attention in another way.
+        """
         told = self.fields.get("rope_parameters") or self.fields.get("rope_scaling") or {}
+        if isinstance(told, dict) and told and set(told) <= {FULL, SLIDING}:
+            told = told.get(kind) or {}
+        elif kind == SLIDING and "rope_local_base_freq" in self.fields:  # old name; there long waves are not slowed
+            told = {"rope_theta": self.number("rope_local_base_freq")}
         if not isinstance(told, dict):
             raise self.error("rope_parameters", "names and numbers")
         rope = Config({**self.fields, **told}, {"rope_theta": 10000.0, "partial_rotary_factor": 1.0}, self.where)
@@ -96,13 +109,17 @@ class Config:
         back = np.subtract.outer(np.arange(tokens), np.arange(tokens))
         return (back >= 0) & (back < window)
 
-    def windows(self, layers: int, window: Any) -> list[Any]:
-        """The window of every layer: only those of sliding attention have one."""
-        kinds = self.fields.get("layer_types") or ["sliding_attention" if window is not None else "full_attention"] * layers
-        known = {"full_attention": None, "sliding_attention": window}
-        if not isinstance(kinds, list) or len(kinds) < layers or not all(kind in known for kind in kinds):
-            raise self.error("layer_types", f"{layers} of {', '.join(known)}")
-        return [known[kind] for kind in kinds[:layers]]
+    def kinds(self, layers: int, window: Any) -> list[str]:
+        """The attention of every layer: with a window, or full; by default all, all but every so many, or all from one on."""
+        first = self.fields.get("max_window_layers", 0)
+        kinds = self.fields.get("layer_types")
+        if kinds is None:
+            kinds = [SLIDING if window is not None and i >= first else FULL for i in range(layers)]
+        if isinstance(kinds, int) and not isinstance(kinds, bool) and kinds > 0:
+            kinds = [FULL if (i + 1) % kinds == 0 else SLIDING for i in range(layers)]
+        if not isinstance(kinds, list) or len(kinds) < layers or not set(kinds) <= {FULL, SLIDING}:
+            raise self.error("layer_types", f"{layers} of {FULL}, {SLIDING}")
+        return kinds[:layers]
 
 
 def _slowed(frequencies: np.ndarray, rope: Config) -> np.ndarray:

@@ -4,6 +4,7 @@ Weights are N(0, initializer_range^2), r below, and biases 0, whatever their fan
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ import numpy as np
 from hierattn.base.errors import unusable
 from hierattn.layer.architecture import Architecture
 from hierattn.stack.blocks import MLP, Block, Norm
-from hierattn.stack.config import Config, read_fields, token_ids
+from hierattn.stack.config import SLIDING, Config, read_fields, token_ids
+from hierattn.stack.defaults import DEFAULTS, NOT_COVERED
 from hierattn.stack.embedding import Embedding, Unembedding
 from hierattn.stack.stack import Stack
 
@@ -31,8 +33,7 @@ def stack_from_config(config: Any, ids: Any = None, embedding: Embedding | None 
         raise unusable(f"{where}: model_type", "one of " + ", ".join(FAMILIES), repr(family)[:80], remedy)
     if (ids is None) == (embedding is None):
         raise unusable("token_ids", "token ids, or an embedding of your own", "both or neither")
-    build, defaults = FAMILIES[family]
-    return build(Config(fields, defaults, where), ids, embedding)
+    return FAMILIES[family](Config(fields, DEFAULTS[family], where), ids, embedding)
 
 
 def gpt2(c: Config, ids: Any, embedding: Embedding | None) -> Stack:
@@ -69,25 +70,44 @@ def gpt_neox(c: Config, ids: Any, embedding: Embedding | None) -> Stack:
     return Stack(width=n, embedding=embedding or _embedded(c, ids), **parts)
 
 
-def llama(c: Config, ids: Any, embedding: Embedding | None) -> Stack:
-    """RMSNorm, rotary embeddings, grouped queries, a gated MLP; Mistral's, Qwen 2's and Phi 3's windows."""
+def llama(
+    c: Config, ids: Any, embedding: Embedding | None, placement: str = "pre", qk_norm: str | None = None, scaled: bool = False
+) -> Stack:
+    """RMSNorm, rotary embeddings, grouped queries, a gated MLP, and the windows of Mistral, Qwen and Phi 3.
+
+    - qk_norm: of queries and keys
+    - scaled: scores and embeddings have scales, and scores may be capped, as in Gemma
+    """
     n, layers, heads, r = _sizes(c)
     head_dim = c.count("head_dim", "head_dim") if c.fields.get("head_dim") else _share(c, n, heads)
     groups, norm = c.count("num_key_value_heads", "heads", heads), Norm(eps=c.number("rms_norm_eps"))
     if heads % groups:
         raise c.error("num_key_value_heads", f"a divisor of the {heads} heads")
-    embedding = embedding or _embedded(c, ids)
+    embedding = embedding or _embedded(c, ids, times=n if scaled else 1)
     window = c.fields.get("sliding_window")
     if "use_sliding_window" in c.fields and not c.flag("use_sliding_window"):
         window = None
-    common: dict[str, Any] = {"mlp": _perceptron(c, n, r, gated=True), "norm": norm}
-    rotary = c.rotary(head_dim)
-    masks = {w: c.mask(embedding.tokens, w) for w in {*c.windows(layers, window)}}
-    kinds = {
-        w: Block(attention=_attention(n, heads, head_dim, r, r, groups, mask=mask, rotary=rotary), **common)
-        for w, mask in masks.items()
-    }
-    blocks = tuple(kinds[w] for w in c.windows(layers, window))
+    mlp, kinds = _perceptron(c, n, r, gated=True), c.kinds(layers, window)
+    plain = _attention(n, heads, head_dim, r, r, groups)
+    if qk_norm is not None:
+        plain = plain.replace(qk_norm=qk_norm, qk_eps=c.number("rms_norm_eps"))
+    if scaled:
+        cap = c.fields.get("attn_logit_softcapping")
+        plain = plain.replace(cap=None if cap is None else c.number("attn_logit_softcapping"))
+        scale = (head_dim / c.number("query_pre_attn_scalar")) ** 0.5
+        plain = (
+            plain.with_scales(scale * plain.score_scale[0], plain.value_scale[0])
+            if qk_norm is None
+            else plain.replace(qk_gain=scale)
+        )
+
+    def block(kind: str) -> Block:
+        mask = c.mask(embedding.tokens, window if kind == SLIDING else None)
+        attention = plain.replace(mask=mask, rotary=c.rotary(head_dim, kind))
+        return Block(attention=attention, mlp=mlp, norm=norm, placement=placement)
+
+    made = {kind: block(kind) for kind in {*kinds}}
+    blocks = tuple(made[kind] for kind in kinds)
     return Stack(width=n, embedding=embedding, blocks=blocks, final_norm=norm, unembedding=_unembedded(c))
 
 
@@ -154,10 +174,10 @@ def _perceptron(c: Config, n: int, r: float, gated: bool = False) -> MLP:
 
 
 def _embedded(
-    c: Config, ids: Any, position: float = 0.0, types: float = 0.0, norm: Norm | None = None, zero: Any = None
+    c: Config, ids: Any, position: float = 0.0, types: float = 0.0, norm: Norm | None = None, zero: Any = None, times: float = 1
 ) -> Embedding:
-    """Rows of the model's tables; that of the padding token is zero where the family says so."""
-    ids, variance = token_ids(ids, c.count("vocab_size", "hidden units")), _range(c) ** 2
+    """Rows of the model's tables, their variance multiplied; that of the padding token is zero where the family says so."""
+    ids, variance = token_ids(ids, c.count("vocab_size", "hidden units")), times * _range(c) ** 2
     K = variance * (ids[:, None] == ids) * (ids != zero) + position * np.eye(len(ids)) + types
     return Embedding(kernel=K, norm=norm)
 
@@ -169,76 +189,17 @@ def _unembedded(c: Config) -> Unembedding | None:
     return Unembedding(vocabulary=c.count("vocab_size", "hidden units"), variance=_range(c) ** 2)
 
 
-Build = Callable[[Config, Any, Embedding | None], Stack]
-LLAMA = {
-    "vocab_size": 32000,
-    "hidden_size": 4096,
-    "intermediate_size": 11008,
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
-    "hidden_act": "silu",
-    "initializer_range": 0.02,
-    "rms_norm_eps": 1e-6,
-}
-BERT = {
-    "vocab_size": 30522,
-    "hidden_size": 768,
-    "intermediate_size": 3072,
-    "num_hidden_layers": 12,
-    "num_attention_heads": 12,
-    "hidden_act": "gelu",
-    "initializer_range": 0.02,
-    "layer_norm_eps": 1e-12,
-}
-FAMILIES: dict[str, tuple[Build, dict[str, Any]]] = {
-    "gpt2": (
-        gpt2,
-        {
-            "vocab_size": 50257,
-            "n_embd": 768,
-            "n_layer": 12,
-            "n_head": 12,
-            "activation_function": "gelu_new",
-            "layer_norm_epsilon": 1e-5,
-            "initializer_range": 0.02,
-            "scale_attn_weights": True,
-            "tie_word_embeddings": True,
-        },
-    ),
-    "gpt_neox": (
-        gpt_neox,
-        {
-            "vocab_size": 50432,
-            "hidden_size": 6144,
-            "intermediate_size": 24576,
-            "num_hidden_layers": 44,
-            "num_attention_heads": 64,
-            "hidden_act": "gelu",
-            "initializer_range": 0.02,
-            "layer_norm_eps": 1e-5,
-            "use_parallel_residual": True,
-            "partial_rotary_factor": 0.25,
-        },
-    ),
-    "llama": (llama, LLAMA),
-    "mistral": (llama, LLAMA | {"intermediate_size": 14336, "num_key_value_heads": 8, "sliding_window": 4096}),
-    "qwen2": (llama, LLAMA | {"vocab_size": 151936, "intermediate_size": 22016, "use_sliding_window": False}),
-    "phi3": (llama, LLAMA | {"vocab_size": 32064, "hidden_size": 3072, "intermediate_size": 8192, "rms_norm_eps": 1e-5}),
-    "bert": (bert, BERT | {"pad_token_id": 0}),
-    "vit": (vit, BERT),
-}
-NORMED = "norms of queries and keys yet"
-NOT_COVERED = {
-    "qwen3": NORMED,
-    "gemma2": "soft caps and embeddings scaled by the width yet",
-    "gemma3": NORMED,
-    "gemma3_text": NORMED,
-    "olmo2": NORMED,
-    "mixtral": "experts",
-    "qwen2_moe": "experts",
-    "gpt_oss": "experts and sinks",
-    "deepseek_v3": "experts and latent attention",
-    "mamba": "recurrent blocks",
-    "jamba": "recurrent blocks and experts",
-    "recurrent_gemma": "recurrent blocks",
+FAMILIES: dict[str, Callable[[Config, Any, Embedding | None], Stack]] = {
+    "gpt2": gpt2,
+    "gpt_neox": gpt_neox,
+    "llama": llama,
+    "mistral": llama,
+    "qwen2": llama,
+    "phi3": llama,
+    "qwen3": partial(llama, qk_norm="rms"),
+    "olmo2": partial(llama, placement="branch", qk_norm="rms_all"),
+    "gemma2": partial(llama, placement="sandwich", scaled=True),
+    "gemma3_text": partial(llama, placement="sandwich", qk_norm="rms", scaled=True),
+    "bert": bert,
+    "vit": vit,
 }

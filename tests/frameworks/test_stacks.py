@@ -24,9 +24,14 @@ MODELS = {
     "qwen2": SMALL | {"num_key_value_heads": 4},
     "phi3": SMALL | {"num_key_value_heads": 2, "pad_token_id": 0},
     "bert": SMALL,
+    "qwen3": SMALL | {"num_key_value_heads": 2, "head_dim": 8},
+    "olmo2": SMALL,
+    "gemma2": SMALL | {"num_key_value_heads": 2, "head_dim": 8, "sliding_window": 3, "query_pre_attn_scalar": 16},
+    "gemma3_text": SMALL | {"num_key_value_heads": 2, "head_dim": 8, "sliding_window": 3, "num_hidden_layers": 7},
 }
+MODELS["gemma2"] |= {"attn_logit_softcapping": 1.0}
 NETWORKS = 60
-EVERY_TIME = ("bert", "gpt2", "llama")  # the others by `make verify`
+EVERY_TIME = ("bert", "gpt2", "llama", "gemma2")  # the others by `make verify`
 
 
 def hidden(config, networks):

@@ -23,8 +23,8 @@ def read(**fields):
 def test_what_a_config_leaves_out_is_the_familys(family):
     stack = read(model_type=family)
     assert stack.tokens == 3
-    assert stack.width in (768, 3072, 4096, 6144)
-    assert len(stack.blocks) in (12, 32, 44)
+    assert stack.width in (768, 2304, 3072, 4096, 6144)
+    assert len(stack.blocks) in (12, 26, 32, 44)
 
 
 def test_gpt2_divides_what_ends_a_branch():
@@ -67,6 +67,35 @@ def test_windows_and_layer_types():
     assert not isinstance(second.attention.mask, str)
 
 
+def test_windows_of_every_layer_but_some():
+    """Gemma 2 every second, Gemma 3 all but every sixth, with other rotary settings, under old names and new ones."""
+    small = SMALL | {"num_key_value_heads": 2, "head_dim": 4, "num_hidden_layers": 6, "sliding_window": 2}
+    masked = [isinstance(b.attention.mask, str) for b in read(model_type="gemma2", **small).blocks]
+    assert masked == [False, True] * 3
+    old = read(model_type="gemma3_text", **small, sliding_window_pattern=3, rope_theta=1e4, rope_local_base_freq=100.0)
+    new = {"full_attention": {"rope_theta": 1e4}, "sliding_attention": {"rope_theta": 100.0}}
+    kinds = (["sliding_attention"] * 2 + ["full_attention"]) * 2
+    new = read(model_type="gemma3_text", **small, layer_types=kinds, rope_parameters=new)
+    for stack in (old, new):
+        assert [isinstance(b.attention.mask, str) for b in stack.blocks] == [False, False, True] * 2
+        assert np.allclose(stack.blocks[0].attention.rotary, [1.0, 0.1])
+        assert np.allclose(stack.blocks[2].attention.rotary, [1.0, 0.01])
+    late = read(model_type="qwen3", **small, use_sliding_window=True, max_window_layers=4)
+    assert [isinstance(b.attention.mask, str) for b in late.blocks] == [True] * 4 + [False] * 2
+
+
+def test_scores_of_gemma_and_its_embedding():
+    """Scaled by another number than head_dim, capped or normed; embeddings by the width."""
+    small = SMALL | {"num_key_value_heads": 2, "head_dim": 4, "query_pre_attn_scalar": 16}
+    two, three = (read(model_type=name, **small).blocks[0].attention for name in ("gemma2", "gemma3_text"))
+    assert np.isclose(two.score_scale[0], 0.5 * 0.02**2 * 16)
+    assert (two.cap, two.qk_norm) == (50.0, None)
+    assert (three.qk_gain, three.qk_norm, three.cap) == (0.5, "rms", None)
+    assert np.isclose(read(model_type="gemma2", **small).embedding.kernel[0, 0], 0.02**2 * 16)
+    olmo = read(model_type="olmo2", **SMALL)
+    assert (olmo.blocks[0].placement, olmo.blocks[0].attention.qk_norm) == ("branch", "rms_all")
+
+
 def test_a_padding_token_of_bert_is_zero():
     kernel = stack_from_config({"model_type": "bert", **SMALL}, [0, 7]).embedding.kernel
     assert np.allclose(kernel, 0.02**2 * np.array([[2, 1], [1, 3]]))
@@ -86,7 +115,8 @@ def test_a_file_is_read(tmp_path):
 @pytest.mark.parametrize(
     ("told", "expected"),
     [
-        ({"model_type": "qwen3"}, "norms of queries and keys"),
+        ({"model_type": "gemma3"}, "give the text_config, of model_type gemma3_text"),
+        ({"model_type": "gemma2", "query_pre_attn_scalar": "x"}, "query_pre_attn_scalar: expected a number"),
         ({"model_type": "mixtral"}, "does not cover experts"),
         ({"model_type": ["llama"]}, "config: model_type: expected one of"),
         ({}, "config: model_type: expected one of"),

@@ -1,0 +1,1 @@
+"""The law of latent attention: one more level of the hierarchy."""
