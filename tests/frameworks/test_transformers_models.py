@@ -1,5 +1,7 @@
 """Hugging Face's models, built from a config: hooks show what the modules return, descriptions are those of the configs."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -73,6 +75,13 @@ def test_gpt2_is_described_by_its_config():
     scaled = AutoConfig.for_model("gpt2", n_embd=32, n_layer=2, n_head=4, vocab_size=6, scale_attn_by_inverse_layer_idx=True)
     second = capture(lambda: AutoModel.from_config(scaled), inputs, networks=20, module=1).description
     assert second.scales["score_scale"] == pytest.approx(32 * 4e-4 / 2)
+
+
+def test_a_partial_call_of_the_library_builds_models():
+    """It does not tell its arguments to whoever inspects it."""
+    config = AutoConfig.for_model("gpt2", n_embd=32, n_layer=2, n_head=4, vocab_size=6)
+    found = capture(partial(AutoModel.from_config, config), {"input_ids": np.arange(6)[None]}, networks=2)
+    assert (found.networks, found.layer.heads) == (2, 4)
 
 
 def test_bert_with_padding():
