@@ -1,7 +1,7 @@
 """Attention layers of sixteen families of Hugging Face follow their laws with no fitted parameter: models of width 64 from
 configs, 4 heads, 8 tokens, 1,000 networks, fresh weights of standard deviation 0.15 where the libraries have 0.02 (T5 has its
 own); and layers of PyTorch and Flax with Gaussian weights. Over all tokens the variance is within 3 % and the excess kurtosis
-(3 Var v / E[v]^2, from pairs of coordinates of a network) within 3 standard errors of the law, for each token both are within 4,
+(3 Var v / E[v]^2, from pairs of coordinates) within 3 standard errors of the law, for each token both are within 4,
 and diagnose finds nothing against it. Where a layer has norms, a cap, sinks or a window, the law without them is more than 4
 standard errors away at some token. Gemma 2 has a cap of 1.5, which is felt, instead of 50; ModernBERT's normal weights are cut
 off at 6 standard deviations instead of 2, where they are not Gaussian."""
