@@ -155,7 +155,7 @@ def rows() -> dict[str, Row]:
     }
     for name in SCORE_FUNCTIONS:
         if name != TWO.score_function:
-            layer = TWO.replace(score_function=name, heads=8 if name in ("identity", "relu") else 2)  # tails are heavy
+            layer = TWO.replace(score_function=name, heads=4 if name in ("identity", "relu") else 2)  # tails are heavy
             for some, each in ((name, layer), (f"{name}, head_dim", layer.replace(head_dim=4))):
                 found[f"score_function {some}"] = Row(each, "score_function", ("shaped",))
     return found
@@ -365,7 +365,7 @@ def fit_moments(row: Row) -> None:
     method("moments", problem)
     truth = row.truth()
     s = truth.shape[-1]
-    found = averages(problem.law, np.array([q]), Directions(np.eye(s), np.zeros(s)), 2**12)
+    found = averages(problem.law, np.array([q]), Directions(np.eye(s), np.zeros(s)), 2**14)
     trace = np.einsum("mii->m", truth)
     error = truth.std(axis=0) / np.sqrt(len(truth))
     assert np.all(np.abs(o**2 * found.Sigma[0] - truth.mean(axis=0)) <= SIGMAS * error + 5e-3 * np.abs(truth).mean())
@@ -438,6 +438,9 @@ def cell(row: Row, consume: Callable[[Row], Any]) -> str:
         return "agrees"
     except NotApplicableError as why:
         return str(why)
+    except AssertionError as wrong:
+        wrong.add_note(f"field {row.field}, consumer {consume.__name__}, {row.layer}")
+        raise
     except ha.InputError as refused:
         message = str(refused)
     words = (row.field, row.field.replace("_", " "), *row.words, *(["head_dim"] if row.layer.head_dim else []))

@@ -198,6 +198,9 @@ def plan(
         message = f"the model limit_law takes the described head_dim of {layer.head_dim} as infinite; finite_head_dim does not"
         remarks.append(reason("head_dim_infinite", message, head_dim=layer.head_dim))
         layer = layer.replace(head_dim=None, key_value_heads=None)
+    if layer.qk_norm is not None:
+        message = "queries and keys are normed: score_scale is their gain g_q g_k, and outputs do not tell sigma_q and sigma_k"
+        remarks.append(reason("gain", message))
     problem = pose(observations, layer, lookup(model), prior)
     check_scales(problem)
     check_density(problem)

@@ -21,7 +21,7 @@ from jaxtyping import Array, Float
 
 from hierattn.inference.latent.heads import heads_of
 from hierattn.inference.latent.latents import Latents, Made, squares
-from hierattn.inference.latent.products import gram, product, total, whole
+from hierattn.inference.latent.products import gram, over_heads, product, summed, total, transposed, whole
 from hierattn.inference.latent.waves import waves_of
 from hierattn.layer import kernels
 from hierattn.layer.architecture import Architecture
@@ -36,7 +36,8 @@ class Data:
 
     Tokens are the observed queries, or the coordinates of a subspace U' y where outputs live on one. L_q and L_k are factors of
     the kernels as scores see them, K is that of values. `made`: how scores and values are made of latents, None for
-    p = q L_q E L_k' and K. `unknown`: a kernel that is a parameter, for which K = I stands here.
+    p = q L_q E L_k' and K. `unknown`: a kernel that is a parameter, for which K = I stands here. `rounded`: may forces along
+    trajectories be computed in single precision?
     """
 
     S: Any  # (t, t, network)
@@ -48,6 +49,7 @@ class Data:
     U: Any  # (q, t)
     made: Any = None
     unknown: Any = None
+    rounded: bool = False
 
     @property
     def latent_shape(self) -> tuple[int, int, int, int]:
@@ -77,7 +79,7 @@ class Data:
 
 
 ARRAYS = ("S", "n", "L_q", "L_k", "K", "weighing", "U", "made", "unknown")
-jax.tree_util.register_dataclass(Data, data_fields=ARRAYS, meta_fields=())
+jax.tree_util.register_dataclass(Data, data_fields=ARRAYS, meta_fields=("rounded",))
 
 
 class Terms(NamedTuple):
@@ -85,6 +87,14 @@ class Terms(NamedTuple):
 
     logdet: Float[Array, " network"]
     trace: Float[Array, " network"]
+
+
+class InFactors(NamedTuple):
+    """A gradient in data.L_q, data.L_k and data.K."""
+
+    L_q: Array
+    L_k: Array
+    K: Array
 
 
 def prepare(S: Any, n: int, layer: Architecture, K: Any, tokens: Any = None, U: Any = None) -> Data:
@@ -180,13 +190,17 @@ def deviances(Sigma: Float[np.ndarray, "place t t"], S: Float[np.ndarray, "t t"]
 
 
 def terms_and_gradient(data: Data, E: Latents, q: Any, o: Any) -> tuple[Terms, Latents]:
-    """What the likelihood is made of, and the gradient in E of its logarithm (and of what the prior has beyond normals).
+    """What the likelihood is made of, and the gradient in E of its logarithm (and of what the prior has beyond normals)."""
+    return _through_parts(data, E, q, o) if data.made is not None else terms_and_gradients(data, E, q, o)[:2]
+
+
+def terms_and_gradients(data: Data, E: Array, q: Any, o: Any) -> tuple[Terms, Array, InFactors]:
+    """The same at infinite head_dim, and the gradient in what the kernel gives.
 
     d/dSigma = (P S P / o^2 - n P) / 2 with P = Sigma^{-1}; then back through Sigma, weights and scores.
     """
-    if data.made is not None:
-        return _through_parts(data, E, q, o)
-    p = whole(scores(data, E, q))
+    left = _left(data, E)
+    p = whole(_scores(data, left, q))
     A = whole(data.weighing.weights(p))
     rows, rows_K = jax.tree.map(whole, _rows(data, A))
     P, logdet = jax.tree.map(whole, inverse(_covariance(rows, rows_K)))
@@ -195,18 +209,18 @@ def terms_and_gradient(data: Data, E: Latents, q: Any, o: Any) -> tuple[Terms, L
     d_rows = 2 / H * total(lambda k: G[None, :, k, None] * rows_K[:, k, None], t)
     U = data.U
     dA = d_rows if U is None else total(lambda k: U[:, k, None, None] * d_rows[:, None, k], t)
-    dp = whole(data.weighing.pull_back(p, A, dA))
+    dp = q * whole(data.weighing.pull_back(p, A, dA))
     back = whole(total(lambda j: dp[:, :, j, None] * data.L_k[j], data.L_k.shape[0]))
-    return Terms(logdet, jnp.sum(P * data.S, axis=(0, 1))), q * total(
-        lambda i: back[:, i, None] * data.L_q[i][:, None], data.L_q.shape[0]
-    )
+    gradient = total(lambda i: back[:, i, None] * data.L_q[i][:, None], data.L_q.shape[0])
+    in_L_q, in_L_k = over_heads(back, transposed(E)), over_heads(transposed(dp), left)
+    in_K = over_heads(transposed(rows), product(G[None], rows)) / H
+    in_factors = InFactors(summed(in_L_q, data.L_q.shape), summed(in_L_k, data.L_k.shape), summed(in_K, data.K.shape))
+    return Terms(logdet, jnp.sum(P * data.S, axis=(0, 1))), gradient, in_factors
 
 
 def _in_covariance(data: Data, P: Array, o: Any) -> Float[Array, "t t network"]:
     """The gradient in Sigma."""
-    t = data.S.shape[0]
-    PS = total(lambda k: P[:, k, None] * data.S[k], t)
-    return total(lambda k: PS[:, k, None] * P[k], t) / (2 * o**2) - data.n / 2 * P
+    return product(product(P, data.S), P) / (2 * o**2) - data.n / 2 * P
 
 
 def _through_parts(data: Data, E: Latents, q: Any, o: Any) -> tuple[Terms, Latents]:
@@ -231,14 +245,17 @@ def _from_values(data: Data, A: Float[Array, "H q k network"], V: Float[Array, "
 
 def attention(data: Data, E: Array, q: Any) -> Float[Array, "H q k network"]:
     """Weights A of the scores of latent E."""
-    return data.weighing.weights(scores(data, E, q))
+    return data.weighing.weights(_scores(data, _left(data, E), q))
 
 
-def scores(data: Data, E: Array, q: Any) -> Float[Array, "H q k network"]:
+def _left(data: Data, E: Array) -> Float[Array, "H q r network"]:
+    """L_q E."""
+    return whole(total(lambda c: data.L_q[:, c, None] * E[:, None, c], data.L_q.shape[1]))
+
+
+def _scores(data: Data, left: Array, q: Any) -> Float[Array, "H q k network"]:
     """P = q L_q E L_k'."""
-    r_q, r = data.L_q.shape[1], data.L_k.shape[1]
-    left = whole(total(lambda c: data.L_q[:, c, None] * E[:, None, c], r_q))
-    return q * total(lambda c: left[:, :, None, c] * data.L_k[:, c], r)
+    return q * total(lambda c: left[:, :, None, c] * data.L_k[:, c], data.L_k.shape[1])
 
 
 def _rows(data: Data, A: Array) -> tuple[Array, Array]:
@@ -249,8 +266,7 @@ def _rows(data: Data, A: Array) -> tuple[Array, Array]:
 
 
 def _covariance(rows: Array, rows_K: Array) -> Array:
-    H, k = rows.shape[0], rows.shape[2]
-    return total(lambda j: jnp.sum(rows[:, :, None, j] * rows_K[:, None, :, j], axis=0), k) / H
+    return over_heads(rows, transposed(rows_K)) / len(rows)
 
 
 def inverse(Sigma: Float[Array, "t t network"]) -> tuple[Float[Array, "t t network"], Float[Array, " network"]]:

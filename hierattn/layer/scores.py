@@ -23,6 +23,8 @@ from hierattn.base.tracing import traced
 from hierattn.numerics import softmax_integrals
 from hierattn.numerics.softmax_integrals import MeanVariance
 
+WRITTEN_OUT = 16  # terms of a sum at most
+
 
 class ScoreFunction(ABC):
     """A map from the scores of a query to its weights over keys. It has no state: one object stands for each.
@@ -98,7 +100,7 @@ class Softmax(ScoreFunction):
 
     def pull_back(self, A: Any, dA: Any, allowed: Any = None, axis: int = -1) -> Any:
         """A (dA - sum A dA): zero where A is."""
-        return A * (dA - (A * dA).sum(axis=axis, keepdims=True))
+        return A * (dA - _sum(A * dA, axis))
 
     def largest(self, K: Any, beside: Any = None) -> Any:
         """The largest K_jj: w K w' is convex, and w an average of keys (and of nothing, with a sink)."""
@@ -187,6 +189,12 @@ class Shaped(Softmax):
         """A convex function of w: what is beside plus an average of keys."""
         w = np.eye(len(K)) + beside
         return _library(K).max(((w @ K) * w).sum(axis=1))
+
+
+def _sum(x: Any, axis: int) -> Any:
+    """Along an axis. A short one is written out: where networks are last XLA adds slices many times faster."""
+    n = x.shape[axis]
+    return sum(_library(x).split(x, n, axis)) if n <= WRITTEN_OUT else x.sum(axis=axis, keepdims=True)
 
 
 def _library(x: Any) -> Any:

@@ -29,7 +29,12 @@ def product(X: Float[Array, "... i c x"], Y: Float[Array, "... c j y"]) -> Float
 @jax.custom_vjp
 def gram(F: Float[Array, "H i c network"]) -> Float[Array, "i i network"]:
     """The sum of F F' over heads."""
-    return jnp.sum(product(F, transposed(F)), axis=0)
+    return over_heads(F, transposed(F))
+
+
+def over_heads(X: Float[Array, "H i c x"], Y: Float[Array, "H c j y"]) -> Float[Array, "i j network"]:
+    """The sum of X Y over heads."""
+    return jnp.sum(product(X, Y), axis=0)
 
 
 def whole(x: Array) -> Array:

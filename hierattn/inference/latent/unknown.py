@@ -55,9 +55,13 @@ class Unknown:
 
     def at(self, data: Any, theta: Float[Array, " dim"]) -> Any:
         """The data with this kernel known. Rows of E stay in the frames of data.L_q."""
+        L_q, L_k, K = self.made(data, theta)
+        return replace(data, L_q=L_q, L_k=L_k, K=K, unknown=None)
+
+    def made(self, data: Any, theta: Float[Array, " dim"]) -> tuple[Array, Array, Array]:
+        """L_q, L_k and K of the data with this kernel."""
         L, keys, values = self.factors(data, theta)
-        L_q, L_k = product(L[..., None], data.L_q), (data.L_k[..., 0] @ keys)[..., None]
-        return replace(data, L_q=L_q, L_k=L_k, K=(values @ values.T)[..., None], unknown=None)
+        return product(L[..., None], data.L_q), (data.L_k[..., 0] @ keys)[..., None], (values @ values.T)[..., None]
 
     @property
     def _prior(self) -> LKJCholesky:

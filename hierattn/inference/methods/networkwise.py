@@ -4,7 +4,7 @@ The moves of a sweep, and why they leave the posterior as it is, are in `sweeps.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -25,10 +25,11 @@ from hierattn.inference.latent.waves import MOST_TOKENS
 from hierattn.inference.likelihood import Data, covariance, deviances, terms
 from hierattn.inference.methods.protocol import Method, Run, of_law
 from hierattn.inference.methods.sweeps import joint
-from hierattn.inference.methods.sweeps.directions import Lines, framed, lines_of
+from hierattn.inference.methods.sweeps.directions import Lines, framed, lines_of, well_conditioned
 from hierattn.inference.methods.sweeps.kernels import first
+from hierattn.inference.methods.sweeps.orbits import POWERS
 from hierattn.inference.methods.sweeps.state import Draws, Prior, State
-from hierattn.inference.methods.sweeps.sweep import ORBITS, RECORDS, SIGMA_EVERY, chunk
+from hierattn.inference.methods.sweeps.sweep import RECORDS, SIGMA_EVERY, chunk
 from hierattn.inference.methods.sweeps.tempering import Tempering
 from hierattn.inference.problem import KERNEL_UNKNOWN, SEPARATE, Posterior, Problem
 from hierattn.inference.verdict import convergence
@@ -126,7 +127,7 @@ class Networkwise(Method):
     def sample_until(self, data: Data, prior: Prior, run: Run, enough: Callable[[Draws], bool]) -> Draws:
         """Draws (chain, sweep) after warm-up, until they are `enough`."""
         keys = jax.vmap(partial(jax.random.fold_in, jax.random.key(run.seed)))(jnp.arange(run.chains))
-        data = framed(data)
+        data = replace(framed(data), rounded=well_conditioned(data))
         lines, states = lines_of(data), starts(data, prior, run.seed, keys)
         if isinstance(data.made, Heads) or data.unknown is not None:
             states = with_joint(data, states)
@@ -204,7 +205,7 @@ def start(data: Data, rng_key: Array, log_q: Any) -> State:
     trace = jnp.sum(terms(data, E, jnp.exp(log_q)).trace)
     log_o = jnp.log(trace / (networks * data.n * t)) / 2
     dtype, rows = trace.dtype, main(E).shape[1]
-    steps, orbit_steps = jnp.full(networks, -2.0, dtype), jnp.full(len(ORBITS), -3.0, dtype)
+    steps, orbit_steps = jnp.full(networks, -2.0, dtype), jnp.full(len(POWERS), -3.0, dtype)
     square = jnp.ones((rows, 1, networks), dtype)
     kernel = None if data.unknown is None else first(NEAR * normals(jax.random.fold_in(rng_key, 1), (data.unknown.dim,)))
     return State(E, jnp.asarray(log_q, dtype), log_o, steps, orbit_steps, square, jnp.zeros((), int), kernel)

@@ -16,6 +16,7 @@ from hierattn.inference.likelihood import Data
 
 SINGULAR, SHARE = 1e-3, 0.01  # ratio of Sigma's eigenvalues, and share of networks beyond it, from which lines are worth it
 MOST, ROOM = 96, 2**21  # lines to choose from; numbers that they take
+DIGITS = 1e-5  # ratio of its eigenvalues from which single precision suffices for forces
 ROWS = 3  # that a line changes at most
 ROUNDING = 1e-12  # of the mean eigenvalue, added to all
 DEFINITE = 1e-9  # smallest eigenvalue of a kernel, relative to its largest, with which scores can be solved for
@@ -25,6 +26,7 @@ class Lines(NamedTuple):
     """Where attention weights may be moved to and fro: rows and their changes w, and what solves for E of p = q L_q E L_k'.
 
     - precision: (L_q L_q')^{-1}
+    - depth: by how much less than the largest of its row a score is when outputs hardly notice its weight
     """
 
     rows: Int[Array, "line row"]
@@ -32,6 +34,7 @@ class Lines(NamedTuple):
     L_q_inverse: Float[Array, "q q network"]
     L_k_inverse: Float[Array, "r k network_or_1"]
     precision: Float[Array, "q q network_or_1"]
+    depth: Float[Array, " network"]
 
 
 def estimated(data: Data) -> Float[np.ndarray, "network t t"]:
@@ -46,6 +49,12 @@ def nearly_singular(data: Data) -> bool:
     """Is Sigma, in enough networks to matter?"""
     values = np.linalg.eigvalsh(estimated(data))
     return bool(np.mean(values[:, 0] < SINGULAR * values[:, -1]) >= SHARE)
+
+
+def well_conditioned(data: Data) -> bool:
+    """Is Sigma known to enough digits in single precision, for every network?"""
+    values = np.linalg.eigvalsh(estimated(data))
+    return bool(np.all(values[:, 0] > DIGITS * values[:, -1]))
 
 
 def framed(data: Data) -> Data:
@@ -86,7 +95,8 @@ def lines_of(data: Data, seed: int = 0) -> Lines | None:
         return None
     if not nearly_singular(data):
         return None
-    precision, rng = np.linalg.inv(estimated(data)), np.random.default_rng(seed)
+    C = estimated(data)
+    precision, rng = np.linalg.inv(C), np.random.default_rng(seed)
     number = int(np.clip(ROOM // (ROWS * networks), 2, MOST))
     rows = np.stack([rng.permutation(t)[:ROWS] for _ in range(number)])
     w = np.zeros((*rows.shape, networks))
@@ -96,7 +106,10 @@ def lines_of(data: Data, seed: int = 0) -> Lines | None:
         z = rng.normal(size=(networks, len(some))) / np.sqrt(values)
         w[b, : len(some)] = (vectors[..., 0] if rng.random() < 0.5 else np.einsum("mij,mj->mi", vectors, z)).T
     inverses = (np.linalg.inv(L_q), np.linalg.pinv(L_k), np.linalg.inv(kernel))
-    return Lines(jnp.asarray(rows), jnp.asarray(w), *(jnp.asarray(np.moveaxis(x, 0, -1)) for x in inverses))
+    values = np.linalg.eigvalsh(C)
+    depth = np.log(float(data.n) * values[:, -1] / values[:, 0]) / 2
+    L_q_inverse, L_k_inverse, of_rows = (jnp.asarray(np.moveaxis(x, 0, -1)) for x in inverses)
+    return Lines(jnp.asarray(rows), jnp.asarray(w), L_q_inverse, L_k_inverse, of_rows, jnp.asarray(depth))
 
 
 def _definite(L: Float[np.ndarray, "network t r"]) -> bool:

@@ -7,10 +7,12 @@ and moves of one given the other creep. Here every network keeps a step size of 
 
 have momenta too, and there is one acceptance for everything. They are kicked by the gradient of the log density at fixed
 latents; scores are score_scale times what is linear in E, so that in log score_scale it is <E, d/dE>. Kicks alternate between
-two sizes, with which the energy errs less than with equal ones (Blanes, Casas and Sanz-Serna 2014).
+two sizes, with which the energy errs less than with equal ones (Blanes, Casas and Sanz-Serna 2014). Forces may be rounded to
+single precision: kicks by any function of the place keep volumes and can be taken back, and energies are compared in double.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -18,7 +20,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from hierattn.inference.latent.latents import Latents, main, squares
-from hierattn.inference.likelihood import Data, Terms, covariance, log_likelihood, log_prior, terms_and_gradient, terms_of
+from hierattn.inference.likelihood import Data, Terms, log_likelihood, log_prior, terms, terms_and_gradient, terms_and_gradients
 from hierattn.inference.methods.sweeps.trajectories import kicked, turned, turns_of
 
 TARGET = 0.85  # acceptance rate of the shorter trajectories while steps are adapted
@@ -43,25 +45,31 @@ def first(data: Data) -> Joint:
     return Joint(jnp.log(0.5) + 0.0 * data.n, 2 * networks * t * data.n * jnp.eye(dim))
 
 
-def terms_and_gradients(
+def forces(
     data: Data, log_prior_of_parameters: Callable, E: Latents, x: Float[Array, " x"]
-) -> tuple[Terms, Latents, Float[Array, " x"]]:
-    """What the likelihood is made of, the gradient of its logarithm in latents, and that of the log density in x."""
-    o, (t, _, networks) = jnp.exp(x[-1]), data.S.shape
+) -> tuple[Latents, Float[Array, " x"]]:
+    """The gradient of the log likelihood in latents, and that of the log density in x."""
+    q, o, (t, _, networks) = jnp.exp(x[-2]), jnp.exp(x[-1]), data.S.shape
+    of = in_single if data.rounded else lambda function: function
     if data.unknown is None:
-        found, gradient = terms_and_gradient(data, E, jnp.exp(x[-2]), o)
-        in_scores = jnp.sum(main(E) * main(gradient))[None]
+        (found, gradient), in_kernel = of(terms_and_gradient)(data, E, q, o), jnp.zeros(0)
     else:
-        found, back = jax.vjp(lambda E, x: _terms(data, E, x), E, x[:-1])
-        ones = jnp.ones_like(found.trace)
-        gradient, in_scores = back(Terms(-data.n / 2 * ones, -ones / (2 * o**2)))
-    in_o = jnp.sum(found.trace) / o**2 - networks * data.n * t
-    g = jnp.concatenate([in_scores, in_o[None]]) + jax.grad(log_prior_of_parameters)(x)
-    return found, gradient, jnp.where(jnp.isfinite(g), g, 0)
+        (L_q, L_k, K), back = jax.vjp(lambda theta: data.unknown.made(data, theta), x[:-2])
+        known = replace(data, L_q=L_q, L_k=L_k, K=K, unknown=None)
+        found, gradient, in_factors = of(terms_and_gradients)(known, E, q, o)
+        (in_kernel,) = back(tuple(in_factors))
+    in_scores, in_o = jnp.sum(main(E) * main(gradient)), jnp.sum(found.trace) / o**2 - networks * data.n * t
+    g = jnp.concatenate([in_kernel, jnp.stack([in_scores, in_o])]) + jax.grad(log_prior_of_parameters)(x)
+    return gradient, jnp.where(jnp.isfinite(g), g, 0)
 
 
-def _terms(data: Data, E: Latents, x: Float[Array, " x_but_one"]) -> Terms:
-    return terms_of(data.S, covariance(data.unknown.at(data, x[:-1]), E, jnp.exp(x[-1])))
+def in_single(function: Callable) -> Callable:
+    """The same function, computed in single precision: twice as many numbers at a time, and half of them to move."""
+
+    def cast(x: Any, dtype: Any) -> Any:
+        return jax.tree.map(lambda x: x.astype(dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x, x)
+
+    return lambda *arguments: cast(function(*cast(arguments, jnp.float32)), jnp.float64)
 
 
 def move_jointly(
@@ -88,27 +96,32 @@ def move_jointly(
 
     def leap(i: Any, moving: tuple) -> tuple:
         """A kick (half of one at both ends), and a step unless this is the end."""
-        E, x, momentum, push, start, _ = moving
-        found, gradient, g = terms_and_gradients(data, log_prior_of_parameters, E, x)
+        E, x, momentum, push, start = moving
+        gradient, g = forces(data, log_prior_of_parameters, E, x)
         share, last = share_of(i, leaps), i == leaps
         kick = C.T @ g
         push = push + share * kick * jnp.minimum(1, LONGEST / jnp.maximum(jnp.linalg.norm(kick), 1e-300))
         E, momentum = turned(turns, E, kicked(turns, momentum, gradient, share), last)
         x = x + jnp.where(last, 0.0, 1.0) * (C @ push)
-        return E, x, momentum, push, jax.tree.map(lambda new, old: jnp.where(i == 0, new, old), (found, g), start), found
+        return E, x, momentum, push, jnp.where(i == 0, g, start)
 
     def energy(E: Latents, x: Array, momentum: Latents, push: Array, found: Terms) -> Array:
         of_latents = squares(momentum) / 2 - log_prior(data, E) - log_likelihood(data, found, jnp.exp(x[-1]))
         return jnp.sum(of_latents) + jnp.sum(push**2) / 2 - log_prior_of_parameters(x)
 
-    nothing = Terms(*2 * (jnp.zeros_like(step),))
-    begin = E, x, momentum, push, (nothing, jnp.zeros_like(x)), nothing
-    E_end, x_end, momentum_end, push_end, (before, g), after = jax.lax.fori_loop(0, leaps + 1, leap, begin)
+    begin = E, x, momentum, push, jnp.zeros_like(x)
+    E_end, x_end, momentum_end, push_end, g = jax.lax.fori_loop(0, leaps + 1, leap, begin)
+    before, after = found_at(data, E, x), found_at(data, E_end, x_end)
     error = energy(E_end, x_end, momentum_end, push_end, after) - energy(E, x, momentum, push, before)
     error = jnp.where(jnp.isnan(error), jnp.inf, error)
     accepted = jax.random.uniform(key_accept) < jnp.exp(-error)
     E, x, found = jax.tree.map(lambda new, old: jnp.where(accepted, new, old), (E_end, x_end, after), (E, x, before))
     return E, x, found, error, g
+
+
+def found_at(data: Data, E: Latents, x: Float[Array, " x"]) -> Terms:
+    """Terms of latents and parameters."""
+    return terms(data if data.unknown is None else data.unknown.at(data, x[:-2]), E, jnp.exp(x[-2]))
 
 
 def share_of(i: Any, leaps: Any) -> Float[Array, ""]:

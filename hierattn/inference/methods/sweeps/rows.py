@@ -4,6 +4,9 @@
                                           A_i -> A_i + x (B - A_i), B = A_i on T, normalised,
                                           x = z / (1 + z), z = (e^d - 1) (sum of A_i on T)
 
+That is the line of -d for the keys not in T: the side with less weight is the one computed with, for B - A_i is rounding where
+T has all weight, and x has no bound.
+
 Where a head looks sharply most weights are tiny and their scores free, while a few are held in thin shells that set the step of
 trajectories. Keys that are held to each other move together. Given all else d is Gaussian a priori, and Sigma changes by a
 matrix of rank two: d is drawn by elliptical slice sampling (Murray, Adams and MacKay 2010), which has no step size. Row and
@@ -22,6 +25,7 @@ from hierattn.inference.methods.sweeps.directions import Lines
 from hierattn.inference.methods.sweeps.lines import TINY, Plane
 from hierattn.inference.methods.sweeps.picking import dot, of_head, of_key, times
 
+LARGEST = 700.0  # exponent
 SHRINKS = 12  # of the angle at most; a move that finds nothing until then stays
 
 
@@ -39,10 +43,11 @@ def move_parts_of_rows(data: Data, lines: Lines, E: Array, q: Any, o: Any, rng_k
         h, i = which[n]
         head, e_i, part = jnp.arange(H) == h, jnp.arange(t) == i, parts[n][:, None]
         E_h, A_h = of_head(E, h), of_head(A, h)
-        A_i = of_key(A_h.swapaxes(0, 1), e_i)
-        of_part = jnp.where(part, A_i, 0.0)
-        mass = jnp.sum(of_part, axis=0)
-        along = of_part / jnp.maximum(mass, TINY) - A_i
+        p_i, allowed = row_of_scores(data, E_h, q, h, i)
+        A_i = data.weighing.function.weights(p_i, allowed, axis=0)
+        masses = [jnp.sum(jnp.where(side, A_i, 0.0), axis=0) for side in (part, ~part)]
+        mass, less = jnp.minimum(*masses), masses[0] <= masses[1]
+        along = jnp.where(part == less, A_i, 0.0) / jnp.maximum(mass, TINY) - A_i
         K_along = total(lambda key: data.K[key] * along[key], keys)
         w = jnp.broadcast_to(jnp.where(e_i[:, None], 1.0, 0.0), (t, networks))
         plane = Plane.of(data, P, w, total(lambda key: A_h[:, key] * K_along[key], keys), dot(along, K_along), H)
@@ -54,18 +59,26 @@ def move_parts_of_rows(data: Data, lines: Lines, E: Array, q: Any, o: Any, rng_k
         centre = -dot(u, times(E_h, g)) * spread**2 / q
 
         def x_of(d: Float[Array, " network"]) -> Float[Array, " network"]:
-            z = mass * jnp.expm1(d)
+            z = mass * jnp.expm1(jnp.minimum(jnp.where(less, d, -d), LARGEST))
             return z / (1 + z)
 
         d = _drawn(lambda d: plane.log_likelihood(x_of(d), data.n, o), centre, spread * normals[n], where[n])
-        x = x_of(d)
         E = jnp.where(head[:, None, None, None], E + u[:, None] * g * (d / q), E)
-        A = jnp.where(head[:, None, None, None] & e_i[:, None, None], A + along * x, A)
-        return E, A, plane.inverse(P, x)
+        A_i = data.weighing.function.weights(p_i + jnp.where(part, d, 0.0), allowed, axis=0)
+        A = jnp.where(head[:, None, None, None] & e_i[:, None, None], A_i, A)
+        return E, A, plane.inverse(P, x_of(d))
 
     A = attention(data, E, q)
     E, _, _ = jax.lax.fori_loop(0, moves, move, (E, A, inverse(covariance_of(data, A))[0]))
     return E, terms(data, E, q)
+
+
+def row_of_scores(data: Data, E_h: Array, q: Any, h: Any, i: Any) -> tuple[Float[Array, "key network"], Any]:
+    """Scores of row i of head h, and which keys are allowed: weights that are tiny come from these, not from their changes."""
+    of_row = times(E_h.swapaxes(0, 1), of_head(data.L_q, i))
+    weighing = data.weighing  # of plain softmax
+    allowed = None if weighing.allowed is None else of_head(weighing.allowed, i)
+    return q * times(data.L_k, of_row) + of_head(of_head(weighing.added, h), i), allowed
 
 
 def some_keys(uniforms: Float[Array, "move number"]) -> Bool[Array, "move key"]:

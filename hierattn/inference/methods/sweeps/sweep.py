@@ -6,8 +6,8 @@ of weights (`lines`); then the two parameters, which cost next to nothing:
 
     centred       given the scores p: score_scale and value_scale separate, 1 / scale^2 is a Gamma times the prior; each goes
                   to the other side of where it was, so that it wanders less
-    along orbits  p -> p (q'/q)^a while score_scale q -> q', value_scale following tr(Sigma^{-1} S); a = 1 keeps the standard
-                  normals E, smaller a lies between that and keeping the scores
+    along orbits  scores follow score_scale q -> q' as far as outputs allow (`orbits`), and value_scale follows
+                  tr(Sigma^{-1} S)
     with keys     at finite head_dim only: score_scale with score_scale B kept, and value_scale with value_scale D kept, where
     and values    B and D are the random factors of keys and values; outputs do not notice, so that this costs nothing
 
@@ -31,16 +31,16 @@ from hierattn.inference.methods.sweeps.directions import Lines
 from hierattn.inference.methods.sweeps.joint import adapted, move_jointly
 from hierattn.inference.methods.sweeps.kernels import move_kernel
 from hierattn.inference.methods.sweeps.lines import move_along_lines
+from hierattn.inference.methods.sweeps.orbits import POWERS, move_along_orbit
 from hierattn.inference.methods.sweeps.rows import move_parts_of_rows
 from hierattn.inference.methods.sweeps.state import FOLLOWED, Draws, Prior, State, followed, steps_after
 from hierattn.inference.methods.sweeps.trajectories import kicked, turned, turns_of
 
-ORBITS = (1.0, 0.6, 0.3)  # powers a
 TARGET_ORBIT = 0.35  # acceptance rate
 REFLECTED = 0.95  # of the way to the other side that a scale goes
 OWN_LEAPS, SHORTER = 4, 3  # beside trajectories of everything, and so many times shorter are those, while steps are adapted
 DIVERGED = 1000.0  # error of the energy
-LINES_A_TOKEN, PARTS_A_TOKEN = 16, 36  # moves along lines, and of parts of rows, in a sweep, for each token
+LINES_A_TOKEN, PARTS_A_TOKEN = 20, 12  # moves along lines, and of parts of rows, in a sweep, for each token
 SIGMA_EVERY = 10  # sweeps between records of Sigma
 RECORDS = 5  # of Sigma in a chunk
 
@@ -120,27 +120,6 @@ def _scale(log_scale: Any, number: Any, squares: Any, normal: Any, log_uniform: 
     return jnp.where(log_uniform < gain + log_prior(new) - log_prior(log_scale), new, log_scale)
 
 
-def move_along_orbit(
-    data: Data, prior: Prior, state: State, found: Terms, orbit: Any, normal: Array, log_uniform: Array
-) -> tuple[State, Terms, Float[Array, ""]]:
-    """score_scale with the scores p following as its a-th power, and value_scale with them; also the acceptance probability."""
-    t, _, networks = data.S.shape
-    a = jnp.asarray(ORBITS)[orbit]
-    move = jnp.exp(state.log_orbit_step[orbit]) * normal
-    moved = state._replace(E=with_main(state.E, main(state.E) * jnp.exp((a - 1) * move)), log_q=state.log_q + move)
-    new = terms(data, moved.E, jnp.exp(moved.log_q))
-    moved = moved._replace(log_o=state.log_o + jnp.log(jnp.sum(new.trace) / jnp.sum(found.trace)) / 2)
-
-    def log_density(state: State, found: Terms) -> Array:
-        likelihood = -data.n / 2 * jnp.sum(found.logdet) - networks * data.n * t * state.log_o
-        return likelihood - jnp.sum(main(state.E) ** 2) / 2 + prior.of_log(state.log_q, state.log_o)
-
-    gain = log_density(moved, new) - log_density(state, found) + (a - 1) * main(state.E).size * move
-    gain = jnp.where(jnp.isnan(gain), -jnp.inf, gain)
-    after = jax.tree.map(lambda new, old: jnp.where(log_uniform < gain, new, old), (moved, new), (state, found))
-    return *after, jnp.exp(jnp.minimum(gain, 0))
-
-
 def unless_singular(before: tuple[Array, Terms], after: tuple[Array, Terms]) -> tuple[Array, Terms]:
     """Scores and terms of every network after moves, but before them where Sigma has become singular to rounding.
 
@@ -204,7 +183,7 @@ def sweep(
     observed, data = data, at_kernel(data, state)
     key_normal, key_uniform = jax.random.split(jax.random.fold_in(rng_key, state.sweep))
     heads = data.made if isinstance(data.made, Heads) else None
-    networks, extra = data.S.shape[-1], 2 + len(ORBITS) + (2 if heads is not None else 0)
+    networks, extra = data.S.shape[-1], 2 + len(POWERS) + (2 if heads is not None else 0)
     z = jax.random.normal(key_normal, (data.latent_dim * networks + extra,))
     momentum, z = data.shaped(z[extra:].reshape(-1, networks)), z[:extra]
     uniforms = jax.random.uniform(key_uniform, (2 * networks + extra,))
@@ -230,11 +209,11 @@ def sweep(
 
     def follow(i: Any, state_and_terms: tuple) -> tuple:
         state, found = state_and_terms
-        state, found, accepted = move_along_orbit(data, prior, state, found, i, z[2 + i], log_uniforms[2 + i])
+        state, found, accepted = move_along_orbit(data, lines, prior, state, found, i, z[2 + i], log_uniforms[2 + i])
         steps = state.log_orbit_step.at[i].add(gain * (accepted - TARGET_ORBIT))
         return state._replace(log_orbit_step=steps), found
 
-    state, found = jax.lax.fori_loop(0, len(ORBITS), follow, (state, found))
+    state, found = jax.lax.fori_loop(0, len(POWERS), follow, (state, found))
     if heads is not None:
         state, found = move_with_factors(data, prior, state, found, z[-2:], log_uniforms[-2:])
     of_kernel, theta = 0.0, jnp.zeros(0)

@@ -30,7 +30,7 @@ def some_lines(data, seed=0):
     L_q, L_k = (np.asarray(L)[..., 0] for L in (data.L_q, data.L_k))
     solvers = np.linalg.inv(L_q), np.linalg.pinv(L_k), np.linalg.inv(L_q @ L_q.T)
     each = [jnp.asarray(x)[..., None] for x in solvers]
-    return Lines(jnp.asarray([rng.permutation(S) for _ in w]), jnp.asarray(w), *each)
+    return Lines(jnp.asarray([rng.permutation(S) for _ in w]), jnp.asarray(w), *each, jnp.full(M, 4.0))
 
 
 def drawn(name):

@@ -81,7 +81,7 @@ def agrees(module, drawn):
 
         x, h = jnp.stack([log_q, log_o]), 1e-5
         differences = [(log_density(x + h * e) - log_density(x - h * e)) / (2 * h) for e in jnp.eye(2)]
-        return module.terms_and_gradients(data, lambda x: prior.of_log(*x), E, x)[2], jnp.stack(differences)
+        return module.forces(data, lambda x: prior.of_log(*x), E, x)[1], jnp.stack(differences)
 
     found, expected = law.of_all(of_one, data, state.E, state.log_q, state.log_o)
     return np.allclose(found[:50], expected[:50], rtol=1e-5, atol=1e-5)
@@ -102,6 +102,26 @@ def test_scales_are_kicked_by_the_gradient(drawn):
 )
 def test_a_wrong_gradient_is_seen(drawn, right, wrong):
     assert not agrees(mutant(joint, right, wrong), drawn)
+
+
+def test_forces_in_single_precision_are_nearly_those_in_double(drawn):
+    data, state, _ = drawn
+    x = jnp.stack([state.log_q, state.log_o], axis=-1)
+
+    def of(rounded):
+        forces = lambda data, E, x: joint.forces(replace(data, rounded=rounded), lambda x: -jnp.sum(x**2), E, x)  # noqa: E731
+        return law.of_all(forces, data, state.E, x)
+
+    exact, single = (jax.tree.leaves(of(rounded)) for rounded in (False, True))
+    for a, b in zip(exact, single, strict=True):
+        off, size = (np.median(np.linalg.norm(np.reshape(y, (len(y), -1)), axis=1)) for y in (a - b, a))
+        assert b.dtype == np.float64
+        assert 0 < off < 1e-4 * size
+
+
+def test_trajectories_with_such_forces_leave_the_joint_law_too(drawn):
+    move = together(joint)
+    assert law.in_law(drawn, lambda data, *more: move(replace(data, rounded=True), *more))
 
 
 @pytest.mark.parametrize("leaps", [2, 8, 64])

@@ -9,7 +9,7 @@ import pytest
 from hierattn import Architecture, kernels
 from hierattn.inference.likelihood import prepare
 from hierattn.inference.methods.sweeps import lines
-from hierattn.inference.methods.sweeps.directions import estimated, framed, lines_of
+from hierattn.inference.methods.sweeps.directions import estimated, framed, lines_of, well_conditioned
 from hierattn.layer.scores import SCORE_FUNCTIONS
 from tests.inference.drawn import outputs
 from tests.inference.methods.sweeps import joint_law
@@ -74,6 +74,15 @@ def test_the_frame_is_a_rotation_in_which_rows_are_known_in_order():
         information = L.T @ np.linalg.inv(estimated(data)[m]) @ L
         np.testing.assert_allclose(information, np.diag(np.diag(information)), atol=1e-6 * information.max())
         assert np.all(np.diff(np.diag(information)) > 0)
+
+
+def test_single_precision_is_for_covariances_without_tiny_eigenvalues():
+    """Of all networks: one may be too many."""
+    S = np.broadcast_to(32.0 * np.eye(4), (30, 4, 4)).copy()
+    one = S.copy()
+    one[7, 0, 0] *= 1e-6
+    assert well_conditioned(prepare(S, 32, Architecture(heads=4), np.eye(4)))
+    assert not well_conditioned(prepare(one, 32, Architecture(heads=4), np.eye(4)))
 
 
 def test_lines_are_flat_and_offered_where_covariances_are_nearly_singular_and_scores_can_be_solved_for():

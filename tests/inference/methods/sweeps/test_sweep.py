@@ -136,14 +136,6 @@ def centred(module):
     return move
 
 
-def orbit(module):
-    def move(data, prior, state, found, key, normals, uniforms, which):
-        random = normals[0], jnp.log(uniforms[0])
-        return module.move_along_orbit(data, module.Prior(*prior), state, found, which, *random)[:2]
-
-    return move
-
-
 def with_factors(module):
     def move(data, prior, state, found, key, normals, uniforms):
         random = normals[:2], jnp.log(uniforms[:2])
@@ -163,11 +155,6 @@ def test_moves_of_the_scores_leave_the_joint_law_as_it_is(joint):
 
 def test_centred_moves_leave_the_joint_law_as_it_is(joint):
     assert in_law(joint, centred(sweeps))
-
-
-def test_moves_along_every_orbit_leave_the_joint_law_as_it_is(joint):
-    move = orbit(sweeps)
-    assert all(in_law(joint, move, jnp.asarray(which)) for which in range(len(sweeps.ORBITS)))
 
 
 def test_sweeps_leave_the_joint_law_as_it_is(joint):
@@ -199,12 +186,10 @@ def test_a_wrong_move_of_factors_is_seen(joint_of_heads, right, wrong):
 
 
 MUTANTS = [  # one of each move every time, the others by `make verify`
-    (orbit, " + (a - 1) * main(state.E).size * move\n", "\n"),
     (centred, "gain + log_prior(new) - log_prior(log_scale)", "gain"),
     (scores, "(i == 0) | (i == leaps), 0.5, 1.0)", "(i == 0), 0.5, 1.0)"),
 ]
 MORE_MUTANTS = [
-    (orbit, "- networks * data.n * t * state.log_o", "- networks * data.n * state.log_o"),
     (centred, "+ z**2 / 2 - jnp.log(1 + c * z)", "+ z**2 / 2 + jnp.log(1 + c * z)"),
     (centred, "(1 - REFLECTED**2) ** 0.5 * normal", "(1 - REFLECTED) ** 0.5 * normal"),
     (centred, "networks * data.n * t, trace", "networks * data.n, trace"),
@@ -215,8 +200,7 @@ MUTANTS += [pytest.param(*each, marks=pytest.mark.slow) for each in MORE_MUTANTS
 
 @pytest.mark.parametrize(("move", "right", "wrong"), MUTANTS)
 def test_a_wrong_move_is_seen(joint, move, right, wrong):
-    more = (jnp.asarray(1),) if move is orbit else ()
-    assert not in_law(joint, move(mutant(sweeps, right, wrong)), *more)
+    assert not in_law(joint, move(mutant(sweeps, right, wrong)))
 
 
 def test_kicks_are_bounded_and_nothing_else():
