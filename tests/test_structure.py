@@ -41,7 +41,7 @@ ALLOWED = {  # other people's packages, and where they may be imported
     "distributed": ("sweeps.places",),
     "torch": ("frameworks", "command_line.capture"),
     "flax": ("frameworks.flax_layers",),
-    "transformers": ("frameworks.transformers_models",),
+    "transformers": ("frameworks.hugging_face.models",),
 }
 MOST_FILES, MOST_LINES = 12, 300
 OURS = {module: path for module, path in files().items() if module.startswith("hierattn")}

@@ -11,7 +11,10 @@ from hierattn.base.errors import InputError, unusable
 from hierattn.command_line.console import print_record, progress
 from hierattn.command_line.options import Force, Json, Seed, takes
 
-ModelName = StrEnum("ModelName", ["gpt2", "bert", "llama", "t5"])
+ModelName = StrEnum(
+    "ModelName",
+    "gpt2 gpt_neox llama mistral qwen2 qwen3 gemma2 gemma3_text olmo2 phi3 gpt_oss bert modernbert t5 vit whisper",
+)
 SIZE = {"layers": 2, "width": 256, "heads": 4, "tokens": 16}  # of a model that is built
 Script = Annotated[
     str | None,
@@ -30,8 +33,11 @@ def write_capture(
     layers: Annotated[int | None, typer.Option(help="Its layers (2).", min=1)] = None,
     width: Annotated[int | None, typer.Option(help="Its width n (256).", min=1)] = None,
     heads: Annotated[int | None, typer.Option(help="Its heads (4).", min=1)] = None,
-    key_value_heads: Annotated[int | None, typer.Option(help="Its heads of keys and values, in llama (all).", min=1)] = None,
+    key_value_heads: Annotated[int | None, typer.Option(help="Its heads of keys and values (all).", min=1)] = None,
     tokens: Annotated[int | None, typer.Option(help="Its tokens, all different (16).", min=1)] = None,
+    initializer_range: Annotated[
+        float | None, typer.Option(help="Size of its fresh weights (0.02 in most families, where scores vanish).", min=1e-6)
+    ] = None,
     networks: Annotated[int, typer.Option(help="Networks: weights drawn anew.", min=1)] = 500,
     module: Annotated[str, typer.Option(help="Which attention layer: its place among all, or its name.")] = "0",
     coordinates: Annotated[int, typer.Option(help="Coordinates written of each network.", min=1)] = 64,
@@ -49,7 +55,8 @@ def write_capture(
     if (script is None) == (model is None):
         got = "neither" if script is None else "both"
         raise unusable("--model", "either --model or SCRIPT.py:FUNCTION", got, "see hierattn capture --help")
-    size = {"layers": layers, "width": width, "heads": heads, "tokens": tokens, "key_value_heads": key_value_heads}
+    size: dict[str, Any] = {"layers": layers, "width": width, "heads": heads, "tokens": tokens}
+    size |= {"key_value_heads": key_value_heads, "initializer_range": initializer_range}
     given = {name: value for name, value in size.items() if value is not None}
     if script is not None and given:
         option = "--" + next(iter(given)).replace("_", "-")
@@ -80,12 +87,12 @@ def write(path: Path, observations: Any, record: dict[str, Any], seed: int, forc
         np.savez(file, **arrays)
 
 
-def _built(model: Any, size: dict[str, int]) -> tuple[Any, Any]:
+def _built(model: Any, size: dict[str, Any]) -> tuple[Any, Any]:
     try:
         import torch  # noqa: F401
     except ModuleNotFoundError:
         raise InputError("--model: expected the package torch, got none; pip install 'hierattn[frameworks]'") from None
-    from hierattn.frameworks.transformers_models import build
+    from hierattn.frameworks.hugging_face.models import build
 
     return build(model.value, **size)
 

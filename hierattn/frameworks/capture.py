@@ -7,7 +7,8 @@ import numpy as np
 
 from hierattn.base.errors import check_counts, unusable
 from hierattn.frameworks import runs
-from hierattn.frameworks.description import Description, Grams, Tally, by_hand, describe
+from hierattn.frameworks.description import Description, by_hand, describe
+from hierattn.frameworks.measured import Grams, Tally
 from hierattn.frameworks.networks import first_network, next_network, seed_of
 from hierattn.frameworks.protocol import Framework
 from hierattn.layer.architecture import Architecture
@@ -56,7 +57,7 @@ def capture(
     """
     check_counts(networks=networks, **({} if coordinates is None else {"coordinates": coordinates}))
     first, framework, inputs = first_network(model, inputs, networks, seed_of(seed, 0))
-    name = _chosen(framework, first, module, layer)
+    name = _chosen(framework, first, inputs, module, layer)
     watch = _Watch(framework, name, inputs, layer, coordinates)
     held = False
     for m in range(networks):
@@ -70,7 +71,7 @@ def capture(
     return Captured.described(watch.reduction.statistics(), description, K)
 
 
-def _chosen(framework: Framework, model: Any, module: int | str, layer: Architecture | None) -> str:
+def _chosen(framework: Framework, model: Any, inputs: Any, module: int | str, layer: Architecture | None) -> str:
     """The name of the part that is looked at."""
     parts = framework.modules(model)
     if layer is not None:
@@ -79,7 +80,7 @@ def _chosen(framework: Framework, model: Any, module: int | str, layer: Architec
                 "module", "the name of a part of the model for a layer described by hand", repr(module), _list(parts)
             )
         return str(module)
-    known = framework.layers(model)
+    known = framework.layers(model, inputs)
     if not known:
         raise unusable("model", "an attention layer that is recognised", f"none among {_list(parts)}", runs.BY_HAND)
     if isinstance(module, str) and module not in known:
@@ -99,7 +100,7 @@ def _list(parts: dict[str, str]) -> str:
 def _check_next(run: runs.Run, first: runs.Run, network: int) -> None:
     """Networks must differ in their weights and in nothing else that the description says."""
     if not run.same_setting(first):
-        raise unusable("model", "the same heads, mask and positions in all networks", f"others in network {network}")
+        raise unusable("model", "the same heads, norms, mask and positions in all networks", f"others in network {network}")
     if np.array_equal(run.maps["q"].W, first.maps["q"].W):
         remedy = "give a function that builds the model, with the seed as its argument"
         raise unusable("model", "weights drawn anew for every network", f"those of the first in network {network}", remedy)

@@ -5,60 +5,29 @@ In ours (THEORY section 1) entries have variance sigma^2 / fan_in, p = q k' / sq
 
     sigma_q = c sqrt(n_H n var_q),  sigma_k = sqrt(n_k var_k),  sigma_v = sqrt(n_k var_v),  sigma_o = sqrt(H n_H var_o)
 
+Of normed queries and keys, with gains g_q and g_k, the scale of scores is a gain, and sigma_q is as large as eps sees it:
+
+    qk_gain = c sqrt(n_H) g_q g_k,  sigma_q = sqrt(n var_q)
+
 A random bias b is one more input that is 1 for every token: q ~ N(0, var_q X X' + var_b 1 1'), which is K + beta 1 1' with
-beta = var_b / (n var_q). That of the keys adds the same to all scores of a query, and softmax does not see it. So queries need
-beta_q, keys and values beta_v. W^O's own bias does not depend on the scores: it is taken off the outputs.
+beta = var_b / (n var_q). That of the keys adds the same to all scores of a query, which softmax does not see unless something
+comes between: a norm, a cap, a sink. So queries need beta_q, keys and values beta_v. W^O's own bias does not depend on the
+scores: it is taken off the outputs.
 """
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 from hierattn.base.errors import unusable
-from hierattn.frameworks.runs import BY_HAND, Run
+from hierattn.frameworks.measured import Grams, Tally, Variance
+from hierattn.frameworks.runs import BY_HAND, Norm, Run
 from hierattn.layer.architecture import Architecture
 from hierattn.observed.described import told
 
-SIGMAS = 5.0  # standard errors within which measured weights are those of an initialiser
 NEGLIGIBLE = 1e-3  # of a kernel's mean variance: what queries and keys may differ by and still share one kernel
-
-
-class Variance(NamedTuple):
-    """The variance of a map's entries: of its initialiser, if that is known and the weights agree, or measured."""
-
-    value: float
-    error: float
-    origin: str
-
-
-class Tally:
-    """Second and fourth moments of weights and biases, added up over networks."""
-
-    def __init__(self) -> None:
-        self.sums: dict[str, np.ndarray] = {}
-
-    def add(self, run: Run) -> None:
-        """One more network."""
-        for name, (W, b) in run.maps.items():
-            for key, x in ((name, W), (f"b_{name}", b)):
-                if x is not None:
-                    square = x.astype(float).ravel()
-                    square *= square
-                    self.sums[key] = self.sums.get(key, 0) + np.array([square.size, square.sum(), square @ square])
-
-    def variance(self, name: str, initialisers: tuple[float, ...] = ()) -> Variance:
-        """About zero, where initialisers put the mean; a bias that is not there, or zero, has variance 0."""
-        count, second, fourth = self.sums.get(name, np.zeros(3))
-        if second == 0:
-            return Variance(0.0, 0.0, "none")
-        mean = second / count
-        error = float(np.sqrt(max(fourth / count - mean**2, 0) / count))
-        for known in initialisers:
-            if abs(mean - known) <= SIGMAS * error:
-                return Variance(known, 0.0, "initialiser")
-        return Variance(float(mean), error, "measured")
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +70,7 @@ def describe(run: Run, tally: Tally, grams: "Grams", module: str) -> tuple[Descr
     """The description, and the kernel over its tokens: one for all networks where they have the same inputs."""
     names = ("q", "k", "v", "o")
     variances = {name: tally.variance(name, run.initialisers.get(name, ())) for name in names}
-    variances |= {f"b_{name}": tally.variance(f"b_{name}") for name in names}
+    variances |= {name: tally.variance(name, run.initialisers.get(name, ())) for name in map("b_{}".format, names)}
     var = {name: found.value for name, found in variances.items()}
     n, n_k, H, n_H = run.X_q.shape[-1], run.X.shape[-1], run.heads, run.head_dim
     if not all(var[name] > 0 for name in names):
@@ -110,68 +79,74 @@ def describe(run: Run, tally: Tally, grams: "Grams", module: str) -> tuple[Descr
     size = float(np.mean(np.diagonal(grams.keys[0]))) * NEGLIGIBLE
     joint = run.crossed or abs(beta_q - beta_v) > size
     remarks = _remarks(var, run, beta_k, beta_v, size)
+    seen = [what for what, there in (("norms", run.norms), ("a cap", run.cap), ("sinks", run.sinks)) if there is not None]
+    if seen and abs(beta_k - beta_v) > size:
+        raise unusable(module, f"equal biases of keys and values beside {seen[0]}", "others", BY_HAND)
     if joint and run.rotary is not None:
         raise unusable(module, "one kernel of queries and keys for rotary embeddings", "two (biases, or other inputs)", BY_HAND)
     allowed, bias = _blocks(run.allowed), None if run.bias is None else np.tile(run.bias, (1, len(run.X), len(run.X)))
     K_q, K = grams.queries + beta_q, grams.keys + beta_v
     if joint:
         K, allowed, bias = _side_by_side(K_q, K, allowed, bias)
+    sinks, variances["sink"] = tally.sink(run.initialisers.get("sink", ()))
     layer = Architecture(
         heads=H,
         head_dim=n_H,
         key_value_heads=None if run.key_value_heads == H else run.key_value_heads,
-        sigma_q=run.factor * np.sqrt(n_H * n * var["q"]),
         sigma_k=np.sqrt(n_k * var["k"]),
         sigma_v=np.sqrt(n_k * var["v"]),
         sigma_o=np.sqrt(H * n_H * var["o"]),
-        mask=None if allowed.all() else "causal" if np.array_equal(allowed, np.tri(len(allowed), dtype=bool)) else allowed,
+        **_scores(run, float(np.sqrt(n * var["q"])), module),
+        **_seen(allowed),
         bias=bias,
-        rotary=run.rotary,
+        rotary=None if run.rotary is None else np.pad(run.rotary, (0, n_H // 2 - len(run.rotary))),
+        cap=run.cap,
+        **sinks,
     )
     return Description(module, layer, variances, np.arange(K_q.shape[-1]), tuple(remarks)), K
+
+
+def _scores(run: Run, sigma_q: float, module: str) -> dict[str, Any]:
+    """sigma_q, or with norms their fields and the gain."""
+    c = run.factor * run.head_dim**0.5
+    if run.norms is None:
+        return {"sigma_q": c * sigma_q}
+    q, k = run.norms
+    if q.eps != k.eps:
+        raise unusable(module, "one eps of queries and keys", f"{q.eps:g} and {k.eps:g}", BY_HAND)
+    gain = c * _gain(q, run, module) * np.repeat(_gain(k, run, module), run.heads // run.key_value_heads)
+    same = np.ptp(gain) == 0
+    return {"sigma_q": sigma_q, "qk_norm": q.kind, "qk_eps": q.eps, "qk_gain": float(gain[0]) if same else gain}
+
+
+def _gain(norm: Norm, run: Run, module: str) -> np.ndarray:
+    """One number for each head that is normed."""
+    gain = norm.gain.reshape(-1, run.head_dim)
+    if np.ptp(gain, axis=1).any():
+        raise unusable(module, "gains that are the same for all coordinates of a head", "others", BY_HAND)
+    owners = run.heads if norm is run.norms[0] else run.key_value_heads  # type: ignore[index]
+    return np.broadcast_to(gain[:, 0], (owners,))
+
+
+def _seen(allowed: np.ndarray) -> dict[str, Any]:
+    """A mask in the fewest words: all keys, causal, those of a window before or around, or as it is."""
+    s_q, s_k = allowed.shape
+    place = np.arange(max(s_q, s_k))
+    apart = np.abs(place[:s_q, None] - place[:s_k])
+    window = int(apart[allowed].max()) + 1
+    for mask in (None, "causal") if s_q == s_k else (None,):
+        most = np.ones_like(allowed) if mask is None else np.tri(s_q, dtype=bool)
+        if np.array_equal(allowed, most):
+            return {"mask": mask}
+        if s_q == s_k and np.array_equal(allowed, most & (apart < window)):
+            return {"mask": mask, "window": window}
+    return {"mask": allowed}
 
 
 def by_hand(layer: Architecture, grams: "Grams", module: str) -> tuple[Description, Float[np.ndarray, "*network t t"]]:
     """The same where a user describes the layer: nothing but its inputs and outputs was looked at."""
     remarks = ("described by hand: its weights were not looked at",)
     return Description(module, layer, {}, np.arange(grams.keys.shape[-1]), remarks), grams.keys
-
-
-class Grams:
-    """X X' / n of queries and of keys, over all tokens of all sequences, network after network."""
-
-    def __init__(self) -> None:
-        self._queries: list[np.ndarray] = []
-        self._keys: list[np.ndarray] = []
-
-    def add(self, X_q: np.ndarray, X: np.ndarray) -> None:
-        """One more network."""
-        self._keys.append(_gram(X))
-        if X_q is not X:
-            self._queries.append(_gram(X_q))
-
-    @property
-    def keys(self) -> Float[np.ndarray, "network k k"]:
-        """Of keys and values: one for all networks if their inputs are the same."""
-        return _shared(self._keys)
-
-    @property
-    def queries(self) -> Float[np.ndarray, "network q q"]:
-        """Of the queries, with as many networks as the keys have."""
-        if not self._queries:
-            return self.keys
-        queries, keys = _shared(self._queries), self.keys
-        return np.repeat(queries, len(keys), axis=0) if len(queries) == 1 else queries
-
-
-def _gram(X: np.ndarray) -> np.ndarray:
-    X = X.reshape(-1, X.shape[-1]).astype(float)
-    return X @ X.T / X.shape[-1]
-
-
-def _shared(grams: list[np.ndarray]) -> np.ndarray:
-    same = all(np.array_equal(grams[0], G) for G in grams)
-    return np.stack(grams[:1] if same else grams)
 
 
 def _blocks(allowed: np.ndarray) -> np.ndarray:

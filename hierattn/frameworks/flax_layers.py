@@ -9,7 +9,7 @@ import numpy as np
 from flax import nnx
 
 from hierattn.base.errors import unusable
-from hierattn.frameworks.runs import Linear, Run, mask_and_bias, not_run
+from hierattn.frameworks.runs import Linear, Norm, Run, mask_and_bias, not_run
 
 
 def modules(model: nnx.Module) -> dict[str, str]:
@@ -23,7 +23,7 @@ def part(model: nnx.Module, name: str) -> nnx.Module:
     return next(module for path, module in nnx.iter_modules(model) if ".".join(map(str, path)) == name)
 
 
-def layers(model: nnx.Module) -> list[str]:
+def layers(model: nnx.Module, inputs: Any) -> list[str]:
     """Names of the layers that can be read."""
     return [name for name in modules(model) if isinstance(part(model, name), nnx.MultiHeadAttention)]
 
@@ -104,7 +104,17 @@ def _multihead(module: nnx.MultiHeadAttention, args: tuple, kwargs: dict[str, An
     initialisers: dict[str, tuple[float, ...]] = {}
     for x, linear in maps.items():
         initialisers[x] = (1 / linear.W.shape[0], 2 / sum(linear.W.shape))  # LeCun's, Xavier's
-    return Run(X_q, X, _batched(returned), maps, H, n_H**-0.5, allowed, bias, initialisers=initialisers)
+    norms = _norm(module.query_ln), _norm(module.key_ln)
+    both = None if norms[0] is None or norms[1] is None else (norms[0], norms[1])
+    return Run(X_q, X, _batched(returned), maps, H, n_H**-0.5, allowed, bias, norms=both, initialisers=initialisers)
+
+
+def _norm(norm: nnx.LayerNorm | None) -> Norm | None:
+    """What normalize_qk=True puts behind the maps of queries and keys: a LayerNorm of every head, without a bias."""
+    if norm is None:
+        return None
+    gain = np.ones(norm.num_features) if norm.scale is None else np.asarray(norm.scale[...])
+    return Norm("layer", gain, float(norm.epsilon))
 
 
 def _linear(linear: nnx.LinearGeneral) -> Linear:

@@ -60,7 +60,10 @@ def framework_of(model: Any) -> Framework | None:
 def _call(build: Callable[..., Any], seed: int) -> Callable[[], Any]:
     """A function without arguments: a seed is given to one that has an argument of that name, or needs one of any."""
     made = build.__init__ if isinstance(build, type) else build  # type: ignore[misc]
-    options = list(inspect.signature(made).parameters.values())[isinstance(build, type) :]
+    try:
+        options = list(inspect.signature(made).parameters.values())[isinstance(build, type) :]
+    except ValueError:  # one that does not tell its arguments, such as a partial AutoModel.from_config, has them all
+        return build
     if "seed" in [x.name for x in options]:
         return partial(build, seed=seed)
     needed = [x for x in options if x.default is x.empty and x.kind in (x.POSITIONAL_ONLY, x.POSITIONAL_OR_KEYWORD)]

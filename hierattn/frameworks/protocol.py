@@ -21,8 +21,8 @@ class Framework(Protocol):
     def modules(self, model: Any) -> dict[str, str]:
         """Name -> class of all parts of a model, in order; the model itself is called ""."""
 
-    def layers(self, model: Any) -> list[str]:
-        """Names of the attention layers that `read` understands, in order."""
+    def layers(self, model: Any, inputs: Any) -> list[str]:
+        """Names of the attention layers that `read` may understand, in order; some are known only when the model runs."""
 
     def read(self, model: Any, name: str, inputs: Any) -> Run:
         """Run the model on inputs, and say all that the law needs of the layer of this name."""

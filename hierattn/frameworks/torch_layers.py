@@ -10,8 +10,10 @@ import torch
 from torch import nn
 
 from hierattn.base.errors import unusable
-from hierattn.frameworks import transformers_models
+from hierattn.frameworks.hugging_face import layers as hugging_face
 from hierattn.frameworks.runs import Linear, Run, mask_and_bias, not_run
+from hierattn.frameworks.sdpa import reading as sdpa
+from hierattn.frameworks.sdpa.listening import callers
 from hierattn.frameworks.torch_hooks import Call, Reading, array, run, watch
 
 __all__ = ["built", "check_mode", "fresh", "hold", "layers", "look", "modules", "read", "run"]
@@ -23,15 +25,22 @@ def modules(model: nn.Module) -> dict[str, str]:
     return {name: type(module).__name__ for name, module in model.named_modules()}
 
 
-def layers(model: nn.Module) -> list[str]:
-    """Names of the layers that can be read."""
-    return [name for name, module in model.named_modules() if _reading(module) is not None]
+def layers(model: nn.Module, inputs: Any) -> list[str]:
+    """Names of the layers that can be read: those that are recognised, and others that call scaled_dot_product_attention."""
+    known = {name for name, module in model.named_modules() if _reading(module) is not None}
+
+    def inside(name: str) -> bool:
+        return any(name == owner or owner == "" or name.startswith(f"{owner}.") for owner in known)
+
+    others = {name for name in callers(model, inputs) if not inside(name)}
+    return [name for name, _ in model.named_modules() if name in known | others]
 
 
 def read(model: nn.Module, name: str, inputs: Any) -> Run:
     """Run the model, and read the layer of this name."""
     reading = _reading(model.get_submodule(name))
-    assert reading is not None
+    if reading is None:
+        return sdpa.read(model, name, inputs)
     calls = watch(model, reading.watched, inputs)
     if set(calls) != set(reading.watched):
         raise not_run(name)
@@ -48,7 +57,7 @@ def look(model: nn.Module, name: str, inputs: Any) -> tuple[np.ndarray, np.ndarr
 
 
 def _reading(module: nn.Module) -> Reading | None:
-    return recognise(module) or transformers_models.recognise(module)
+    return recognise(module) or hugging_face.recognise(module)
 
 
 def recognise(module: nn.Module) -> Reading | None:

@@ -7,8 +7,8 @@ from hierattn.frameworks.runs import Linear, Run, outputs_of
 STD = {"q": 0.3, "k": 0.2, "v": 0.4, "o": 0.25}
 
 
-def run(rng, X, heads=2, head_dim=4, groups=None, X_q=None, biases=None, factor=None, width=5, **setting):
-    """One network: entries of standard deviations STD, biases of those given."""
+def run(rng, X, heads=2, head_dim=4, groups=None, X_q=None, biases=None, factor=None, width=5, sinks=None, **setting):
+    """One network: entries of standard deviations STD, biases and sinks of those given."""
     X = X.reshape(-1, *X.shape[-2:])
     X_q = X if X_q is None else X_q.reshape(-1, *X_q.shape[-2:])
     groups, biases = groups or heads, biases or {}
@@ -20,5 +20,6 @@ def run(rng, X, heads=2, head_dim=4, groups=None, X_q=None, biases=None, factor=
     }
     allowed = setting.pop("allowed", np.ones((len(X), X_q.shape[1], X.shape[1]), bool))
     factor = head_dim**-0.5 if factor is None else factor
+    setting |= {} if sinks is None else {"sinks": sinks * rng.normal(size=heads)}
     made = Run(X_q, X, np.zeros((len(X_q), X_q.shape[1], width)), maps, heads, factor, allowed, **setting)
     return Run(**vars(made) | {"y": outputs_of(made)})

@@ -143,7 +143,7 @@ def test_models_that_cannot_be_used():
         ha.capture(build, X, module="attention")
     heads = iter([2, 2, 4])
     other = lambda seed: nnx.MultiHeadAttention(next(heads), 16, decode=False, rngs=nnx.Rngs(seed))  # noqa: E731
-    with pytest.raises(InputError, match="the same heads, mask and positions in all networks, got others in network 1"):
+    with pytest.raises(InputError, match="the same heads, norms, mask and positions in all networks, got others in network 1"):
         ha.capture(other, X, networks=2)
 
 

@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 from hierattn import InputError, Law, kernels, rotary_frequencies, sequence_mask
-from hierattn.frameworks.description import Grams, Tally, describe
-from hierattn.frameworks.runs import Linear, Run, outputs_of
+from hierattn.frameworks.description import describe
+from hierattn.frameworks.measured import Grams, Tally
+from hierattn.frameworks.runs import Linear, Norm, Run, outputs_of
 from tests.frameworks import drawn
 from tests.statistics import same_joint_law
 from tests.variants import variants
@@ -74,7 +75,23 @@ def test_a_bias_is_one_more_input(sizes):
     assert "one more input" in description.remarks[0]
 
 
+def norms(kind, eps, q, k):
+    """Of queries and keys, with gains that are the same for all coordinates of a head."""
+    return tuple(Norm(kind, np.repeat(gain, 4), eps) for gain in (q, k))
+
+
 CASES = {
+    "rms, grouped, rotary": {"heads": 4, "groups": 2, "norms": norms("rms", 0.3, 2.0, 1.5), "rotary": rotary_frequencies(4)},
+    "layer norm, factor": {"norms": norms("layer", 0.1, 1.5, 1.0), "factor": 0.8},
+    "rms over all heads": {
+        "heads": 4,
+        "groups": 2,
+        "norms": norms("rms_all", 0.3, [1.0, 2.0, 3.0, 1.0], [1.0, 2.0]),
+        "biases": {name: 1.5 * drawn.STD[name] for name in "qkv"},
+        "initialisers": {f"{b}{x}": ((f * drawn.STD[x]) ** 2,) for x in "qkv" for b, f in (("", 1.0), ("b_", 1.5))},
+    },
+    "cap, bias": {"cap": 0.8, "factor": 2.0, "bias": RNG.normal(size=(2, 4, 4))},
+    "sinks, rotary in part": {"sinks": 1.5, "factor": 1.5, "rotary": rotary_frequencies(4)[:1]},
     "grouped, causal": {"heads": 4, "groups": 2, "allowed": np.tri(4, dtype=bool)[None]},
     "rotary, halves turned": {"rotary": rotary_frequencies(4), "factor": 2.0},
     "biases": {"biases": {"q": 1.2, "k": 0.8, "v": 0.9, "o": 0.7}},
@@ -83,7 +100,10 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", variants(CASES, ["biases"]))
+OFTEN = ["biases", "rms, grouped, rotary", "sinks, rotary in part"]
+
+
+@pytest.mark.parametrize("name", variants(CASES, OFTEN))
 def test_the_law_of_the_description(name):
     """Exact at any width, as weights are Gaussian. Mutants: 1/sqrt(H) forgotten in sigma_o; scores twice as large."""
     rng = np.random.default_rng(2)
@@ -101,8 +121,14 @@ def test_the_law_of_the_description(name):
     layer = description.layer
     assert same_joint_law(drawn_from(layer), y, rng)
     assert not same_joint_law(drawn_from(layer.replace(sigma_o=layer.sigma_o * layer.heads**-0.5)), y, rng)
-    if "groups" in case or "rotary" in case:
+    if "norms" in case:
+        assert not same_joint_law(drawn_from(layer.replace(qk_gain=2 * layer.qk_gain)), y, rng)
+    elif "groups" in case or "rotary" in case:
         assert not same_joint_law(drawn_from(layer.replace(sigma_q=2 * layer.sigma_q)), y, rng)
+    if "cap" in case:
+        assert not same_joint_law(drawn_from(layer.replace(cap=None)), y, rng)
+    if "sinks" in case:
+        assert not same_joint_law(drawn_from(layer.replace(sink=None, sink_scale=None)), y, rng)
 
 
 def test_sequences_and_masks_are_blocks():
@@ -114,6 +140,52 @@ def test_sequences_and_masks_are_blocks():
     assert K.shape == (1, 6, 6)
     assert described([drawn.run(RNG, X)])[0].layer.mask is None
     assert described([drawn.run(RNG, X, allowed=np.tri(4, dtype=bool)[None])])[0].layer.mask == "causal"
+
+
+def test_norms_in_our_units():
+    """sigma_q without the factor, as eps sees it; the factor is in the gain, with the gains of both, head by head."""
+    q, k = (Norm("rms_all", np.repeat(gain, 4), 0.1) for gain in ([1.0, 2.0, 3.0, 4.0], [5.0, 6.0]))
+    run = drawn.run(RNG, X, heads=4, groups=2, norms=(q, k), factor=0.7)
+    layer = described([run])[0].layer
+    assert (layer.qk_norm, layer.qk_eps) == ("rms_all", 0.1)
+    np.testing.assert_allclose(layer.qk_gain, 0.7 * 4**0.5 * np.array([1 * 5, 2 * 5, 3 * 6, 4 * 6]))
+    measured = np.sqrt(6 * np.mean(run.maps["q"].W ** 2))
+    assert layer.sigma_q == pytest.approx(measured)
+
+
+def test_sinks_vary_or_not():
+    first, *others = (drawn.run(RNG, X, sinks=0.3) for _ in range(200))
+    layer = described([first])[0].layer
+    np.testing.assert_array_equal(layer.sink, first.sinks)
+    assert layer.sink_scale is None
+    same = [Run(**vars(run) | {"sinks": first.sinks}) for run in others]
+    assert described(same)[0].layer.sink_scale is None
+    known = [Run(**vars(run) | {"initialisers": {"sink": (0.09,)}}) for run in others]
+    description = described(known)[0]
+    assert (description.layer.sink, description.layer.sink_scale) == (0.0, 0.3)
+    assert description.variances["sink"].origin == "initialiser"
+    shifted = [Run(**vars(run) | {"sinks": run.sinks + 1}) for run in known]
+    description = described(shifted)[0]
+    sinks = np.array([run.sinks for run in shifted])
+    assert (description.layer.sink, description.layer.sink_scale) == pytest.approx((sinks.mean(), sinks.std()))
+    assert description.variances["sink"].origin == "measured"
+
+
+def test_windows_are_said_as_such():
+    apart = np.subtract.outer(np.arange(4), np.arange(4))
+    for allowed, mask, window in (
+        (apart == 0, None, 1),
+        ((apart >= 0) & (apart < 3), "causal", 3),
+        (abs(apart) < 2, None, 2),
+        (abs(apart) < 4, None, None),
+    ):
+        layer = described([drawn.run(RNG, X, allowed=allowed[None])])[0].layer
+        assert (layer.mask, layer.window) == (mask, window)
+    other = (apart >= 0) & (apart < 2)
+    other[3, 0] = True
+    layer = described([drawn.run(RNG, X, allowed=other[None])])[0].layer
+    np.testing.assert_array_equal(layer.mask, other)
+    assert layer.window is None
 
 
 def test_kernels_are_one_or_one_a_network():
@@ -145,6 +217,14 @@ def test_what_cannot_be_described():
     remarks = described([drawn.run(RNG, X, biases={"k": 1.0, "o": 1.0}, rotary=rotary_frequencies(4))])[0].remarks
     assert any("turn the keys' bias" in remark for remark in remarks)
     assert "the bias after W^O was taken off the outputs" in remarks
+    for more in ({"norms": norms("rms", 0.0, 1.0, 1.0)}, {"cap": 1.0}, {"sinks": 1.0}):
+        with pytest.raises(InputError, match="equal biases of keys and values beside"):
+            described([drawn.run(RNG, X, biases={"k": 1.0}, **more)])
+    gains = Norm("rms", np.array([1.0, 1, 1, 2]), 0.1), Norm("rms", np.ones(4), 0.1)
+    with pytest.raises(InputError, match="gains that are the same for all coordinates of a head, got others"):
+        described([drawn.run(RNG, X, norms=gains)])
+    with pytest.raises(InputError, match=r"one eps of queries and keys, got 0.1 and 0.2"):
+        described([drawn.run(RNG, X, norms=(gains[1], gains[1]._replace(eps=0.2)))])
     run = drawn.run(RNG, X)
     zero = run.maps | {"o": Linear(np.zeros_like(run.maps["o"].W))}
     with pytest.raises(InputError, match="layer: expected weights that are not zero"):

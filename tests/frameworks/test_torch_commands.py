@@ -25,6 +25,19 @@ def test_captured_and_reported(run, tmp_path, model):
     assert "12 networks" in page.read_text()
 
 
+def test_norms_caps_and_windows_are_told(run, tmp_path):
+    """Numbers of what the layer has, nothing of what it has not; and fresh weights of the size that was asked for."""
+    size = ["--width", 32, "--tokens", 6, "--networks", 3, "--initializer-range", 0.2, "--key-value-heads", 2, "--json"]
+    record = json.loads(run("capture", "--model", "gemma2", *size, "--out", tmp_path / "a.npz")[1])
+    assert (record["cap"], record["window"], record["mask"], record["key_value_heads"]) == (50.0, 3, "causal", 2)
+    assert record["variance_q"] == pytest.approx(0.04)
+    assert not {"qk_norm", "qk_eps", "sink", "sink_scale", "chunk"} & set(record)
+    record = json.loads(run("capture", "--model", "gpt_oss", *size, "--out", tmp_path / "b.npz")[1])
+    assert (record["sink"], record["sink_scale"]) == (0.0, pytest.approx(0.2))
+    found = ha.read(tmp_path / "b.npz").layer
+    assert (found.sink, found.sink_scale, found.window) == (0.0, pytest.approx(0.2), 3)
+
+
 def test_modules_by_name_and_number(run, tmp_path):
     size = ["--width", 32, "--tokens", 5, "--networks", 3, "--json"]
     record = json.loads(run("capture", "--model", "t5", *size, "--module", 5, "--out", tmp_path / "a.npz")[1])

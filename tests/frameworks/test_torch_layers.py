@@ -107,11 +107,11 @@ class Block(nn.Module):
 def test_layers_inside_a_model():
     block = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
     encoder = nn.TransformerEncoder(block, 2, enable_nested_tensor=False).eval()
-    assert torch_layers.layers(encoder) == ["layers.0.self_attn", "layers.1.self_attn"]
+    assert torch_layers.layers(encoder, BATCH) == ["layers.0.self_attn", "layers.1.self_attn"]
     found = ha.capture(encoder, BATCH, networks=3, module=1)
     assert found.outputs.shape == (3, 15, 16)
     assert found.kernel.shape == (3, 15, 15)
-    assert torch_layers.layers(Block()) == ["mixing", "unused"]
+    assert torch_layers.layers(Block(), BATCH) == ["mixing", "unused"]
     assert ha.capture(Block, BATCH, networks=2).description.module == "mixing (MultiheadAttention)"
 
 
