@@ -67,9 +67,8 @@ def general(layer: Architecture, K: np.ndarray, token: int, goals: tuple = (1e-4
 def without_control(K: np.ndarray, C: np.ndarray, head_dim: int | None, seed: int) -> moments.MeanVariance:
     """Plain RQMC over principal axes: shares nothing with the quadrature, unlike RQMC with its control variate."""
     values, vectors = np.linalg.eigh(C)
-    integral = moments._RowIntegral(
-        K, (vectors * np.sqrt(values.clip(0)))[:, ::-1], np.zeros(len(K)), head_dim, SCORE_FUNCTIONS["softmax"]
-    )
+    weighing = Architecture().weighing(len(K), len(K)).of_token(0, np.arange(len(K)), 1).of_head(0)
+    integral = moments._RowIntegral(K, (vectors * np.sqrt(values.clip(0)))[:, ::-1], head_dim, weighing)
     return integral.estimate(seed)
 
 
@@ -119,3 +118,9 @@ for s in (4, 8, 16, 32, 64):
     CASES[f"RBF, s = {s}"] = partial(general, Architecture(), kernels.rbf(s, 3.0), s // 2)
     CASES[f"RBF, s = {s}, score_scale = 3"] = partial(general, Architecture(sigma_q=3.0), kernels.rbf(s, 3.0), s // 2)
     CASES[f"nearly singular inputs, s = {s}"] = partial(general, Architecture(), inputs(s, s + 4), 0)
+for s in (8, 32):
+    K = inputs(s, 16)  # tokens of other lengths
+    CASES[f"normed queries and keys, s = {s}"] = partial(general, Architecture(qk_norm="rms", qk_gain=2.0, qk_eps=0.1), K, 0)
+    CASES[f"soft cap, s = {s}"] = partial(general, Architecture(sigma_q=2.0, cap=2.0), K, 0)
+    CASES[f"sinks, s = {s}"] = partial(general, Architecture(heads=2, sink=[0.0, 2.0]), K, 0)
+    CASES[f"window, s = {s}, last token"] = partial(general, Architecture(mask="causal", window=5), K, s - 1)

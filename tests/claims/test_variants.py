@@ -26,6 +26,13 @@ LAYERS = {
     "unequal": Architecture(heads=2, head_dim=4, sigma_q=[0.5, 2.5], sigma_o=[2.0, 1.0]),
     "identity": Architecture(heads=2, head_dim=4, score_function="identity"),
     "sequences": Architecture(heads=2, head_dim=4, mask=sequence_mask([2, 2]), sigma_q=1.5),
+    "normed": Architecture(heads=2, head_dim=6, qk_norm="rms"),
+    "normed, mean taken off": Architecture(heads=2, head_dim=3, qk_norm="layer", qk_gain=2.0),
+    "normed together": Architecture(heads=4, head_dim=2, key_value_heads=2, qk_norm="rms_all", qk_gain=2.0),
+    "capped": Architecture(heads=2, head_dim=4, cap=1.0, sigma_q=2.0),
+    "sinks": Architecture(heads=2, head_dim=4, sink=[0.5, 2.0], sigma_q=1.5),
+    "sinks that vary": Architecture(heads=2, head_dim=4, sink=0.0, sink_scale=2.0, sigma_q=1.5),
+    "window": Architecture(heads=2, head_dim=4, window=2, mask="causal", sigma_q=1.5),
 }
 MUTANTS = {
     "grouped": {"key_value_heads": None},
@@ -35,6 +42,13 @@ MUTANTS = {
     "causal": {"mask": None},
     "sequences": {"mask": None},
     "narrower than the tokens": {"head_dim": 5},
+    "normed": {"qk_norm": None},
+    "normed, mean taken off": {"qk_norm": "rms"},
+    "normed together": {"qk_norm": "rms"},
+    "capped": {"cap": 2.0},
+    "sinks": {"sink": None},
+    "sinks that vary": {"sink_scale": None},
+    "window": {"window": 3},
 }
 
 
