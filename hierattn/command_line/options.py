@@ -95,7 +95,7 @@ def build_layer(
     """The layer that the options of a command describe."""
     import hierattn as ha
 
-    layer = ha.Architecture(
+    return ha.Architecture(
         heads=heads,
         head_dim=head_dim,
         mask=None if mask == MaskName.none else mask.value,
@@ -108,8 +108,10 @@ def build_layer(
         sink_scale=sink_scale,
         window=window,
         chunk=chunk,
+        sigma_v=value_scale,
+        sigma_q=score_scale if qk_norm == NormName.none else 1.0,
+        qk_gain=1.0 if qk_norm == NormName.none else score_scale,
     )
-    return layer.with_scales(score_scale, value_scale)
 
 
 def build_kernel(tokens: Tokens = None, activation: ActivationOption = None, kernel: KernelFile = None) -> Any:

@@ -133,7 +133,7 @@ def what_kernels_add(first: np.ndarray, second: np.ndarray) -> Float[np.ndarray,
 
 def with_score_scale(law: Law, factor: float) -> Law:
     """The law with its score_scale times a factor."""
-    return Law.from_factors(law.layer.replace(sigma_q=law.layer.sigma_q * factor), law.L_k, law.L_q)
+    return Law.from_factors(law.layer.with_scores_times(factor), law.L_k, law.L_q)
 
 
 def look(Sigma: np.ndarray, y: np.ndarray, coordinates: int) -> View:

@@ -111,6 +111,12 @@ class Architecture:
             return self.replace(qk_gain=score_scale, sigma_v=1.0, sigma_o=value_scale)
         return self.replace(sigma_q=score_scale, sigma_k=1.0, sigma_v=1.0, sigma_o=value_scale)
 
+    def with_scores_times(self, factor: Any) -> "Architecture":
+        """The same layer with scores so many times as large; zero for none at all."""
+        if self.qk_norm is not None:
+            return self.replace(qk_gain=self.qk_gain * factor)
+        return self.replace(sigma_q=self.sigma_q * factor)
+
     def at_width(self, width: int) -> "Architecture":
         """The layer of a network of this width: an infinite head_dim becomes the width, rotary frequencies fill the head."""
         n_H = self.head_dim or width

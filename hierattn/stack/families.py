@@ -48,7 +48,7 @@ def gpt2(c: Config, ids: Any, embedding: Embedding | None) -> Stack:
     def block(layer: int) -> Block:
         slower = layer + 1 if c.flag("scale_attn_by_inverse_layer_idx") else 1
         attention = _attention(n, heads, head_dim, r, last, mask="causal")
-        attention = attention.replace(sigma_q=attention.sigma_q * scale / slower)
+        attention = attention.with_scores_times(scale / slower)
         return Block(attention=attention, mlp=mlp, norm=norm)
 
     parts: dict[str, Any] = {"blocks": tuple(map(block, range(layers))), "final_norm": norm, "unembedding": _unembedded(c)}

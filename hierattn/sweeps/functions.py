@@ -8,6 +8,7 @@ from hierattn.base.errors import InputError, unusable
 
 LAYER = {"score_scale": "sigma_q", "value_scale": "sigma_v"}  # options of a layer, as commands call them -> its fields
 LAYER |= {name: name for name in ("heads", "head_dim", "key_value_heads", "mask", "scaling", "score_function")}
+LAYER |= {name: name for name in ("window", "chunk", "qk_norm", "qk_eps", "cap", "sink", "sink_scale")}
 COLUMNS = ("mean", "sd", "eti90_lb", "eti90_ub")
 
 
@@ -15,7 +16,10 @@ def layer_of(options: dict[str, Any]) -> Any:
     """The layer that these options describe."""
     from hierattn.layer.architecture import Architecture
 
-    return Architecture(**{LAYER[name]: value for name, value in options.items()})
+    told = {LAYER[name]: value for name, value in options.items()}
+    if told.get("qk_norm") is not None and "sigma_q" in told:
+        told["qk_gain"] = told.pop("sigma_q")
+    return Architecture(**told)
 
 
 def kernel_of(tokens: int, activation: str, cosine: float | None) -> Any:

@@ -50,6 +50,16 @@ def test_law_in_plain_text(run):
         (["--score-scale", 2, "--value-scale", 3], Architecture(sigma_q=2.0, sigma_v=3.0), np.eye(4), 0),
         (["--tokens", 3, "--activation", "erf"], Architecture(), kernels.activation("erf", 3), 0),
         (["--score-function", "identity"], Architecture(score_function="identity"), np.eye(4), 0),
+        (["--window", 2, "--token", 3], Architecture(window=2), np.eye(4), 3),
+        (["--mask", "causal", "--chunk", 2, "--token", 3], Architecture(mask="causal", chunk=2), np.eye(4), 3),
+        (
+            ["--qk-norm", "rms", "--qk-eps", 0.3, "--score-scale", 2, "--activation", "relu"],
+            Architecture(qk_norm="rms", qk_eps=0.3, qk_gain=2.0),
+            kernels.activation("relu", 4),
+            0,
+        ),
+        (["--cap", 1.5, "--sink", 0.5, "--score-scale", 2], Architecture(cap=1.5, sink=0.5, sigma_q=2.0), np.eye(4), 0),
+        (["--sink", 0, "--sink-scale", 0.5], Architecture(sink=0.0, sink_scale=0.5), np.eye(4), 0),
     ],
 )
 def test_every_option_reaches_the_law(run, options, layer, kernel, token):

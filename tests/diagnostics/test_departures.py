@@ -1,9 +1,10 @@
 """The registry of departures: all that tables, records, words and powers say is asked from it."""
 
+import jax
 import numpy as np
 import pytest
 
-from hierattn import Observations
+from hierattn import Architecture, Law, Observations
 from hierattn.diagnostics import examination, explanation, power, record, words
 from hierattn.diagnostics.departures import protocol, registry
 from hierattn.diagnostics.diagnosis import diagnose
@@ -48,6 +49,16 @@ def test_a_new_departure_needs_its_own_file_and_the_registry_only(monkeypatch):
     assert found.powers["loud"] == found.record["power_loud"] > 0.99
     assert "how loud the outputs are" in str(found)
     assert "outputs twice as large (1.00)" in " ".join(str(found).split())
+
+
+def test_a_wrong_gain_of_normed_queries_and_keys_is_a_wrong_score_scale():
+    """The law with other scores is one with another gain: their weights' scales drop out."""
+    layer = Architecture(heads=2, qk_norm="rms", qk_gain=2.0, head_dim=8)
+    y = np.asarray(Law(layer, np.eye(4)).sample(jax.random.key(0), 200, 16))
+    for gain, verdict, codes in ((2.0, True, []), (1.0, False, ["score_scale"])):
+        found = diagnose(Observations(y, np.eye(4), layer=layer.replace(qk_gain=gain)))
+        assert (found.consistent is False) == (not verdict)
+        assert set(codes) <= set(found.codes)
 
 
 @pytest.mark.parametrize("code", sorted(CODES | set(words.DOUBTS)))

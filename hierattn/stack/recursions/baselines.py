@@ -44,7 +44,7 @@ def baselines(stack: Stack, rng_key: Array, networks: int, token: int = -1) -> d
 def averaging(stack: Stack) -> Stack:
     """The stack at infinite width with no scores: those of queries and keys that are scaled by 1/n vanish."""
     limit = stack.at_infinite_width()
-    blocks = (b if b.attention is None else replace(b, attention=b.attention.replace(sigma_q=0.0)) for b in limit.blocks)
+    blocks = (b if b.attention is None else replace(b, attention=b.attention.with_scores_times(0.0)) for b in limit.blocks)
     return limit.replace(blocks=tuple(blocks))
 
 
