@@ -81,7 +81,8 @@ def write(path: Path, observations: Any, record: dict[str, Any], seed: int, forc
     from hierattn.layer.record import arrays_of
 
     o = observations
-    arrays = {"outputs": o.outputs, "kernel": o.kernel, "tokens": o.tokens} | arrays_of(o.layer)
+    arrays = {"outputs": o.outputs, "kernel": o.kernel, "tokens": o.tokens}
+    arrays |= {"heads": np.asarray(o.heads)} if o.layer is None else arrays_of(o.layer)
     arrays["provenance"] = np.asarray(json.dumps(provenance(seed, **record)))
     with whole_file(path, force) as temporary, open(temporary, "wb") as file:
         np.savez(file, **arrays)

@@ -10,7 +10,8 @@ from hierattn.base.errors import unusable
 from hierattn.command_line.console import print_record, progress
 from hierattn.command_line.options import ActivationOption, Json, KernelFile, Seed, Tokens, build_kernel, build_layer, takes
 
-OPTIONS = {"sigma_q": "score_scale", "qk_gain": "score_scale", "sigma_v": "value_scale"}  # fields of a layer whose options have other names
+# fields of a layer whose options have other names
+OPTIONS = {"sigma_q": "score_scale", "qk_gain": "score_scale", "sigma_v": "value_scale"}
 AnyToken = Annotated[int | None, typer.Option(help="The token to describe, from 0 (the first that sees most keys).")]
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from hierattn.base.errors import check_counts, unusable
 from hierattn.frameworks import runs
 from hierattn.frameworks.description import Description, by_hand, describe
+from hierattn.frameworks.latent_runs import LatentRun, describe_latent
 from hierattn.frameworks.measured import Grams, Tally
 from hierattn.frameworks.networks import first_network, next_network, seed_of
 from hierattn.frameworks.protocol import Framework
@@ -28,7 +29,9 @@ class Captured(Observations):
     def described(cls, statistics: Statistics, description: Description, K: np.ndarray) -> "Captured":
         """Outputs of a described layer, K its kernel (network or 1, t, t)."""
         kernel, tokens = K[0] if len(K) == 1 else K, description.tokens
-        found = cls.from_statistics(statistics, kernel, tokens=tokens, layer=description.layer, source=description.module)
+        layer = description.layer if isinstance(description.layer, Architecture) else None  # of latent attention: see `law`
+        known: dict[str, Any] = {"layer": layer} if layer is not None else {"heads": description.layer.heads}
+        found = cls.from_statistics(statistics, kernel, tokens=tokens, source=description.module, **known)
         object.__setattr__(found, "description", description)  # the class is frozen
         return found
 
@@ -97,7 +100,7 @@ def _list(parts: dict[str, str]) -> str:
     return ", ".join(shown) + (f" and {len(parts) - SHOWN} others" if len(parts) > SHOWN else "")
 
 
-def _check_next(run: runs.Run, first: runs.Run, network: int) -> None:
+def _check_next(run: Any, first: Any, network: int) -> None:
     """Networks must differ in their weights and in nothing else that the description says."""
     if not run.same_setting(first):
         raise unusable("model", "the same heads, norms, mask and positions in all networks", f"others in network {network}")
@@ -114,7 +117,7 @@ class _Watch:
     ) -> None:
         self.framework, self.name, self.inputs, self.layer, self.coordinates = framework, name, inputs, layer, coordinates
         self.tally, self.grams = Tally(), Grams()
-        self.first: runs.Run | None = None
+        self.first: Any = None
         self.reduction: Reduction
 
     def add(self, network: Any, m: int, networks: int) -> None:
@@ -133,12 +136,14 @@ class _Watch:
         if self.layer is not None:
             return by_hand(self.layer, self.grams, where)
         assert self.first is not None
-        return describe(self.first, self.tally, self.grams, where)
+        of_kind = describe_latent if isinstance(self.first, LatentRun) else describe
+        return of_kind(self.first, self.tally, self.grams, where)
 
     def _read(self, network: Any, m: int) -> np.ndarray:
-        run = self.framework.read(network, self.name, self.inputs)
+        run: Any = self.framework.read(network, self.name, self.inputs)
         if self.first is None:
-            runs.check(run, self.name or type(network).__name__)
+            name = self.name or type(network).__name__
+            run.check(name) if isinstance(run, LatentRun) else runs.check(run, name)
             self.first = run
         else:
             _check_next(run, self.first, m)

@@ -25,6 +25,7 @@ from hierattn.base.errors import unusable
 from hierattn.frameworks.measured import Grams, Tally, Variance
 from hierattn.frameworks.runs import BY_HAND, Norm, Run
 from hierattn.layer.architecture import Architecture
+from hierattn.layer.latent import SIGMAS, LatentAttention
 from hierattn.observed.described import told
 
 NEGLIGIBLE = 1e-3  # of a kernel's mean variance: what queries and keys may differ by and still share one kernel
@@ -42,14 +43,16 @@ class Description:
     """
 
     module: str
-    layer: Architecture
+    layer: Architecture | LatentAttention
     variances: dict[str, Variance]
     tokens: np.ndarray
     remarks: tuple[str, ...]
 
     @property
     def scales(self) -> dict[str, float]:
-        """score_scale and value_scale."""
+        """score_scale and value_scale; of latent attention the scales of all its maps."""
+        if isinstance(self.layer, LatentAttention):
+            return {name: float(getattr(self.layer, name)) for name in SIGMAS}
         return {"score_scale": float(self.layer.score_scale[0]), "value_scale": float(self.layer.value_scale[0])}
 
     def with_remark(self, remark: str) -> "Description":
@@ -58,7 +61,12 @@ class Description:
 
     def record(self) -> dict[str, Any]:
         """Flat, for printing and for JSON."""
-        record: dict[str, Any] = {"module": self.module, **told(self.layer)}
+        record: dict[str, Any] = {"module": self.module}
+        if isinstance(self.layer, LatentAttention):
+            names = ("heads", "head_dim", "value_dim", "key_rank", "query_rank", "eps", "mask")
+            record |= {name: getattr(self.layer, name) for name in names} | self.scales
+        else:
+            record |= told(self.layer)
         for name, found in self.variances.items():
             if found.origin != "none":
                 key = f"variance_{name}"

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from jaxtyping import Float
 
+from hierattn.frameworks.latent_runs import LatentRun
 from hierattn.frameworks.runs import Run
 
 FRAMEWORKS = {"torch.nn.modules.module": "torch_layers", "flax.nnx.module": "flax_layers"}  # where their base classes are
@@ -24,7 +25,7 @@ class Framework(Protocol):
     def layers(self, model: Any, inputs: Any) -> list[str]:
         """Names of the attention layers that `read` may understand, in order; some are known only when the model runs."""
 
-    def read(self, model: Any, name: str, inputs: Any) -> Run:
+    def read(self, model: Any, name: str, inputs: Any) -> Run | LatentRun:
         """Run the model on inputs, and say all that the law needs of the layer of this name."""
 
     def look(self, model: Any, name: str, inputs: Any) -> tuple[Float[np.ndarray, "batch s n"], Float[np.ndarray, "batch s m"]]:

@@ -157,8 +157,12 @@ def check(run: Run, name: str) -> None:
             raise unusable(
                 name, "queries, keys and values with weights of their own", f"the same for {one} and {other}", BY_HAND
             )
-    off = np.abs(outputs_of(run) - run.y).max()
-    size = np.sqrt(np.mean(run.y.astype(float) ** 2))
+    check_outputs(outputs_of(run), run.y, name)
+
+
+def check_outputs(found: np.ndarray, y: np.ndarray, name: str) -> None:
+    """Refuse outputs that are not those of the formula."""
+    off, size = np.abs(found - y).max(), np.sqrt(np.mean(y.astype(float) ** 2))
     if not off <= ROUNDING * size:
         what = f"outputs that differ from them by {off / max(size, 1e-300):.2g} of their size"
         raise unusable(name, "outputs that its weights, mask and positions explain", what, f"it does more; {BY_HAND}")

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from hierattn.frameworks.latent_runs import LatentRun
 from hierattn.frameworks.runs import Run
 
 
@@ -32,7 +33,7 @@ class Reading(NamedTuple):
     """How a layer is read: modules to watch, and what their calls say."""
 
     watched: dict[str, nn.Module]
-    read: Callable[[dict[str, Call]], Run]
+    read: Callable[[dict[str, Call]], Run | LatentRun]
 
 
 def watch(model: nn.Module, watched: dict[str, nn.Module], inputs: Any) -> dict[str, Call]:

@@ -10,7 +10,9 @@ import torch
 from torch import nn
 
 from hierattn.base.errors import unusable
+from hierattn.frameworks.hugging_face import latent
 from hierattn.frameworks.hugging_face import layers as hugging_face
+from hierattn.frameworks.latent_runs import LatentRun
 from hierattn.frameworks.runs import Linear, Run, mask_and_bias, not_run
 from hierattn.frameworks.sdpa import reading as sdpa
 from hierattn.frameworks.sdpa.listening import callers
@@ -36,7 +38,7 @@ def layers(model: nn.Module, inputs: Any) -> list[str]:
     return [name for name, _ in model.named_modules() if name in known | others]
 
 
-def read(model: nn.Module, name: str, inputs: Any) -> Run:
+def read(model: nn.Module, name: str, inputs: Any) -> Run | LatentRun:
     """Run the model, and read the layer of this name."""
     reading = _reading(model.get_submodule(name))
     if reading is None:
@@ -57,7 +59,7 @@ def look(model: nn.Module, name: str, inputs: Any) -> tuple[np.ndarray, np.ndarr
 
 
 def _reading(module: nn.Module) -> Reading | None:
-    return recognise(module) or hugging_face.recognise(module)
+    return recognise(module) or hugging_face.recognise(module) or latent.recognise(module)
 
 
 def recognise(module: nn.Module) -> Reading | None:

@@ -187,14 +187,3 @@ def test_a_step_that_is_wrong_is_refused(name, change):
     runs.check(run, "layer")
     with pytest.raises(InputError, match="outputs that its weights, mask and positions explain"):
         runs.check(Run(**vars(run) | change(run)), "layer")
-
-
-def test_latent_attention_is_refused_by_name():
-    size = {"hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 4, "num_hidden_layers": 1, "vocab_size": 8}
-    size |= {"intermediate_size": 32, "kv_lora_rank": 8, "q_lora_rank": 8, "qk_rope_head_dim": 4, "qk_nope_head_dim": 4}
-    config = AutoConfig.for_model("deepseek_v3", **size, v_head_dim=8, first_k_dense_replace=1)
-    model = AutoModel.from_config(config, attn_implementation="eager").eval()
-    with pytest.raises(
-        InputError, match="DeepseekV3Attention: expected keys and values that are linear in the inputs, got latent"
-    ):
-        ha.capture(model, {"input_ids": np.arange(8)[None]})

@@ -44,24 +44,16 @@ LAYOUTS = (
 )
 NORMS = (("q_norm", "k_norm"), ("q_layernorm", "k_layernorm"))
 HEADS = ("num_heads", "n_heads", "num_attention_heads", "encoder_attention_heads")
-LATENT = ("kv_a_proj_with_mqa", "kv_b_proj")  # DeepSeek's keys and values
 
 
 def recognise(module: nn.Module) -> Reading | None:
     """How to read a layer that has all maps of a layout; None for any other module."""
-    if all(_part(module, name) is not None for name in LATENT):
-        return Reading({"layer": module}, partial(_refuse_latent, type(module).__name__))
     for layout in LAYOUTS:
         maps = {name: _part(module, getattr(layout, name)) for name in "qkvo"}
         if all(getattr(linear, "weight", None) is not None and linear.weight.dim() == 2 for linear in maps.values()):
             norms = _norms(module)
             return Reading(maps | norms | {"layer": module}, partial(_read, module, layout, maps, norms))
     return None
-
-
-def _refuse_latent(name: str, calls: dict[str, Call]) -> Run:
-    remedy = "no description of it exists yet"
-    raise unusable(name, "keys and values that are linear in the inputs", "latent attention as in DeepSeek", remedy)
 
 
 def _read(
@@ -77,9 +69,9 @@ def _read(
     head_dim = maps["q"].W.shape[1] // heads
     found = norms_of(normed, calls, name)
     norms = of_both(found.get("q_norm"), found.get("k_norm"), heads, maps["k"].W.shape[1] // head_dim, head_dim, name)
-    rotary, turned = _rotary(calls["layer"].arguments.get("position_embeddings"))
+    rotary, turned = rotary_of(calls["layer"].arguments.get("position_embeddings"))
     factor = float(getattr(inner, "scaling", head_dim**-0.5)) * turned
-    allowed, bias = mask_and_bias(_added(inner, calls["layer"], crossed, q, k), batch, q, k, name)
+    allowed, bias = mask_and_bias(added_by_mask(inner, calls["layer"], crossed, q, k), batch, q, k, name)
     cap, sinks = getattr(inner, "attn_logit_softcapping", None), getattr(inner, "sinks", None)
     return Run(
         X_q if crossed else X,
@@ -110,7 +102,7 @@ def _norms(module: nn.Module) -> dict[str, nn.Module]:
 
 def _maps(parts: dict[str, nn.Module], layout: Layout, heads: int) -> dict[str, Linear]:
     """The four maps; a packed one is cut into those of queries, keys and values."""
-    whole = {name: _linear(parts[name]) for name in "qkvo"}
+    whole = {name: linear_of(parts[name]) for name in "qkvo"}
     head_dim = whole["o"].W.shape[0] // heads
     maps = {}
     for name, (W, b) in whole.items():
@@ -133,7 +125,8 @@ def _columns(packed: list[str], size: int, heads: int, head_dim: int, head_by_he
     return dict(zip(packed, np.split(every, np.cumsum(sizes)[:-1]), strict=True))
 
 
-def _linear(module: Any) -> Linear:
+def linear_of(module: Any) -> Linear:
+    """A module's map."""
     W = array(module.weight) if type(module).__name__ == "Conv1D" else array(module.weight).T
     return Linear(W, None if module.bias is None else array(module.bias))
 
@@ -146,7 +139,7 @@ def _heads(module: nn.Module, name: str) -> int:
     raise unusable(name, f"its number of heads as one of {', '.join(HEADS)}", "none of them")
 
 
-def _rotary(positions: Any) -> tuple[np.ndarray | None, float]:
+def rotary_of(positions: Any) -> tuple[np.ndarray | None, float]:
     """Frequencies, and the factor of scores, from cos and sin of the angles, (batch, token, frequency), or these twice."""
     if positions is None:
         return None, 1.0
@@ -159,7 +152,7 @@ def _rotary(positions: Any) -> tuple[np.ndarray | None, float]:
     return np.angle(turns[min(1, len(turns) - 1)] * turns[0].conj()), size**2
 
 
-def _added(module: nn.Module, call: Call, crossed: bool, q: int, k: int) -> np.ndarray:
+def added_by_mask(module: nn.Module, call: Call, crossed: bool, q: int, k: int) -> np.ndarray:
     """What mask and position bias add to the scores; in boolean masks True allows."""
     names = ("encoder_attention_mask", "attention_mask", "mask") if crossed else ("attention_mask", "mask")
     mask = next((call.arguments[name] for name in names if call.arguments.get(name) is not None), None)

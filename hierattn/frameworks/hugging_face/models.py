@@ -68,6 +68,14 @@ def _modernbert(size: Size) -> dict[str, Any]:
     return size.usual | {"local_attention": 2 * (size.window - 1), "cls_token_id": None, "sep_token_id": None}
 
 
+def _deepseek(size: Size) -> dict[str, Any]:
+    """Latents of half the width, a turned part of half a head, no experts."""
+    dim = size.width // size.heads
+    latents = {"q_lora_rank": size.width // 2, "kv_lora_rank": size.width // 2}
+    dims = {"qk_nope_head_dim": dim, "qk_rope_head_dim": 2 * max(dim // 4, 1), "v_head_dim": dim}
+    return size.usual | latents | dims | {"first_k_dense_replace": size.layers}
+
+
 def _t5(size: Size) -> dict[str, Any]:
     parts = {"d_model": size.width, "d_kv": size.width // size.heads, "d_ff": 4 * size.width}
     return parts | {"num_layers": size.layers, "num_heads": size.heads, "vocab_size": max(size.tokens, 2)}
@@ -131,6 +139,7 @@ FAMILIES = {
     "olmo2": Family(lambda size: size.usual),
     "phi3": Family(lambda size: size.usual),
     "gpt_oss": Family(_gpt_oss),
+    "deepseek_v3": Family(_deepseek),
     "bert": Family(lambda size: size.usual),
     "modernbert": Family(_modernbert),
     "t5": Family(_t5, _both),

@@ -45,6 +45,13 @@ class LatentLaw(Sampled):
             raise unusable("eps", "a positive number where a token has length zero", 0.0)
         self.description, self.L, self.layer = description, kernels.factor(K), description.values
 
+    @classmethod
+    def from_factors(cls, description: LatentAttention, L: Any) -> "LatentLaw":
+        """The law for K = L L' with L at hand, unchecked."""
+        self = object.__new__(cls)
+        self.description, self.L, self.layer = description, L, description.values
+        return self
+
     def __repr__(self) -> str:
         d = self.description
         return f"LatentLaw(heads={d.heads}, head_dim={d.head_dim}, key_rank={d.key_rank}, tokens={len(self.L)})"
