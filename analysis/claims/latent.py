@@ -8,10 +8,11 @@ from functools import partial
 
 import jax
 import numpy as np
-from claims.families import BATCH, DRAWS, HEADS, SEED, STD, TOKENS, WIDTH, compared, features
+from claims.families import BATCH, DRAWS, HEADS, STD, TOKENS, WIDTH, compared, features
 
 import hierattn as ha
 
+SEED = 0
 NETWORKS = 1_000
 
 
