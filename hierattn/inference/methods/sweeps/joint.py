@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from hierattn.inference.latent.latents import Latents, main, squares
@@ -133,6 +134,13 @@ def adapted(joint: Joint, probability: Any, g: Float[Array, " x"], gain: Any, we
     """After a trajectory accepted with this probability, with gradient g in x where it began."""
     known = joint.known + weight * (g[:, None] * g - joint.known)
     return Joint(joint.log_factor + gain * (probability - TARGET), known)
+
+
+def pooled(states: Any) -> Any:
+    """States of chains, each with the mean over chains of what its steps are tuned by."""
+    tuned = states.log_step, states.square, states.slope, states.joint
+    log_step, square, slope, joint = jax.tree.map(lambda x: np.broadcast_to(np.mean(x, axis=0), x.shape), tuned)
+    return states._replace(log_step=log_step, square=square, slope=slope, joint=joint)
 
 
 def _inverse_root(known: Float[Array, "x x"]) -> Float[Array, "x x"]:
