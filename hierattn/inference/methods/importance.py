@@ -23,9 +23,11 @@ from hierattn.base.errors import unusable
 from hierattn.base.float64 import in_float64
 from hierattn.base.reasons import reason
 from hierattn.inference.integration.evidence import NOTHING
+from hierattn.inference.integration.integrated import Integrated, of_limit_law
 from hierattn.inference.likelihood import Data, Terms, covariance, inverse, log_likelihood
 from hierattn.inference.methods import priors
 from hierattn.inference.methods.one_token.grid import draw_from
+from hierattn.inference.methods.protocol import Run
 from hierattn.inference.problem import Posterior, Problem
 
 FIRST, MORE, ROOM = 2**12, 4, 2**23  # scores to begin with; times as many in every round; of networks x scores at most
@@ -166,3 +168,12 @@ def _drawn(axes: tuple, density: np.ndarray, rng: np.random.Generator, number: i
     at = RectBivariateSpline(x, y, np.log(np.maximum(density, 1e-300)))
     log_o = draw_from(y, np.exp(at(np.sort(log_q), y))[np.argsort(np.argsort(log_q))], rng.random(number))
     return log_q, log_o, at.ev(log_q, log_o)
+
+
+def limit_law_likelihood(problem: Problem, found: Posterior, run: Run) -> Integrated | str:
+    """Log likelihoods of networks of the limit law with a known kernel, in the outputs' own units."""
+    data, scale = problem.data(), problem.observations.scale
+    result = of_limit_law(data, found.draws["score_scale"].ravel(), found.draws["value_scale"].ravel() / scale, run.seed)
+    if result is None:
+        return f"{problem.observations.networks} networks have too many scores to integrate out"
+    return result._replace(value=result.value - problem.observations.coordinates * data.S.shape[0] * np.log(scale))

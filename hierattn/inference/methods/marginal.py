@@ -6,7 +6,6 @@ import numpy as np
 
 from hierattn.inference.integration.integrated import Integrated
 from hierattn.inference.methods import importance
-from hierattn.inference.methods.networkwise import limit_law_likelihood
 from hierattn.inference.methods.one_token import grid
 from hierattn.inference.methods.protocol import Method, Run, of_law
 from hierattn.inference.problem import Posterior, Problem
@@ -45,6 +44,6 @@ class Marginal(Method):
     def log_likelihood(self, problem: Problem, found: Posterior, run: Run) -> Integrated | str:
         """By the law of one token's variance, or as for scores that were sampled."""
         if problem.observations.s > 1:
-            return limit_law_likelihood(problem, found, run)
+            return importance.limit_law_likelihood(problem, found, run)
         value = grid.log_likelihood(problem, found.draws["score_scale"], found.draws["value_scale"])
         return Integrated(value, np.zeros(value.shape[1]))

@@ -16,13 +16,14 @@ from jaxtyping import Array, Float
 from hierattn.base.errors import unusable
 from hierattn.base.threads import in_threads
 from hierattn.inference.checkpoints import in_chunks
-from hierattn.inference.integration.integrated import Integrated, of_limit_law
+from hierattn.inference.integration.integrated import Integrated
 from hierattn.inference.integration.latents import integrated_likelihood
 from hierattn.inference.latent.heads import Heads
 from hierattn.inference.latent.latents import main, with_main
 from hierattn.inference.latent.unknown import Unknown
 from hierattn.inference.latent.waves import MOST_TOKENS
 from hierattn.inference.likelihood import Data, covariance, deviances, terms
+from hierattn.inference.methods.importance import limit_law_likelihood
 from hierattn.inference.methods.protocol import Method, Run, of_law
 from hierattn.inference.methods.sweeps import joint
 from hierattn.inference.methods.sweeps.directions import Lines, framed, lines_of, well_conditioned
@@ -110,10 +111,7 @@ class Networkwise(Method):
 
     def warm_up_for(self, problem: Problem) -> int:
         """Fewer too."""
-        return self._chunks(_together(problem)) * RECORDS * SIGMA_EVERY
-
-    def _chunks(self, together: bool) -> int:
-        return min(self.warm_up, WARM_UP_TOGETHER) if together else self.warm_up
+        return min(self.warm_up, WARM_UP_TOGETHER if _together(problem) else self.warm_up) * RECORDS * SIGMA_EVERY
 
     @property
     def likelihood_steps(self) -> int:
@@ -139,8 +137,8 @@ class Networkwise(Method):
         lines, states = lines_of(data), starts(data, prior, run.seed, keys)
         together = isinstance(data.made, Heads) or data.unknown is not None
         if together:
-            states = with_joint(data, states)
-        warm_up, check_every = self._chunks(together), 1 if together else self.check_every
+            states = joint.begun(data, states)
+        warm_up, check_every = (min(self.warm_up, WARM_UP_TOGETHER), 1) if together else (self.warm_up, self.check_every)
         turn, most = TURN if data.made is None else SHORT_TURN, MOST if lines is None else MOST_BESIDE_LINES
         tempering = Tempering(1 if lines is None else warm_up)  # where covariances are nearly singular
         sigma_chunks = -(-run.chains * RECORDS * data.S.size // self.sigma_room)  # one in so many keeps its records
@@ -192,22 +190,6 @@ def _unknown(problem: Problem) -> str | None:
     if problem.layer.rotary is not None:
         return "knows rotary embeddings with a known kernel only"
     return None if problem.layer.scaling == "sqrt" else f"knows no scaling {problem.layer.scaling!r}"
-
-
-def limit_law_likelihood(problem: Problem, found: Posterior, run: Run) -> Integrated | str:
-    """Log likelihoods of networks of the limit law with a known kernel, in the outputs' own units."""
-    data, scale = problem.data(), problem.observations.scale
-    result = of_limit_law(data, found.draws["score_scale"].ravel(), found.draws["value_scale"].ravel() / scale, run.seed)
-    if result is None:
-        return f"{problem.observations.networks} networks have too many scores to integrate out"
-    return result._replace(value=result.value - problem.observations.coordinates * data.S.shape[0] * np.log(scale))
-
-
-def with_joint(data: Data, states: State) -> State:
-    """The same states of chains, with what trajectories of everything are tuned by."""
-    chains, E = len(states.log_q), main(states.E)
-    tuned, each = jax.tree.map(lambda x: jnp.stack([x] * chains), joint.first(data)), jnp.ones((chains, *E.shape[2:]), E.dtype)
-    return states._replace(joint=tuned, square=each, slope=0 * each)
 
 
 @jax.jit

@@ -12,9 +12,9 @@ of weights (`lines`); then the two parameters, which cost next to nothing:
     and values    B and D are the random factors of keys and values; outputs do not notice, so that this costs nothing
 
 At finite head_dim a trajectory of all networks together with both scales (`joint`) takes the place of those of each network,
-which only find its steps: given latents that are hardly seen, scales creep. An unknown kernel moves together with both (`kernels`). Every move leaves the posterior as it is. They are
-interwoven and mix where each alone would be slow (Yu and Meng 2011). The integrator turns (E, momentum) exactly under the
-Gaussian prior and kicks with the likelihood's gradient.
+which only find its steps: given latents that are hardly seen, scales creep. An unknown kernel moves together with both
+(`kernels`). Every move leaves the posterior as it is. They are interwoven and mix where each alone would be slow (Yu and Meng
+2011). The integrator turns (E, momentum) exactly under the Gaussian prior and kicks with the likelihood's gradient.
 """
 
 from functools import partial
@@ -208,8 +208,8 @@ def sweep(
             E, found = unless_singular((state.E, found), moved)
             state = state._replace(E=E)
     if state.joint is not None:
-        alone = partial(move_adapting, leaps=OWN_LEAPS)
-        alone = in_single(alone) if data.rounded else alone
+        each = partial(move_adapting, leaps=OWN_LEAPS)
+        alone = in_single(each) if data.rounded else each
         of_each = lambda state: alone(data, state, momentum, uniforms, gain)[0]  # noqa: E731
         state = jax.lax.cond(adapting, of_each, lambda state: state, state)
         leaps, key = jnp.where(adapting, shorter(leaps), leaps), jax.random.fold_in(key_uniform, 2)
