@@ -52,7 +52,7 @@ class Pace(Counting):
 
     def starts(self, problem: Problem) -> None:
         """Say at once what is known without a trial, and ask how many draws usually suffice for it."""
-        self.usual = self.method.usual_for(problem)
+        self.usual, self.warm_up = self.method.usual_for(problem), self.method.warm_up_for(problem)
         if not self.method.sampled:
             self.say(f"{self.method.name}, {sizes(problem)}: no chains, usually less than a minute; budget {self.budget.words}")
         self.sizes = sizes(problem)

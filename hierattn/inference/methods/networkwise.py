@@ -39,9 +39,10 @@ TURN = 1.5  # angle of a trajectory of the typical network: a quarter turn forge
 TURN_TOGETHER, TURN_UNKNOWN = 2.5, 20.0  # of everything together: what is known least takes longer, an unknown kernel most
 SHORT_TURN = 0.6  # at finite head_dim, where networks move on their own: most latents are hardly seen, scales are slower
 FEWEST, MOST, MOST_BESIDE_LINES, MOST_TOGETHER, MOST_UNKNOWN = 4, 32, 12, 64, 512  # steps of a trajectory
-WARM_UP, CHECK_EVERY = 8, 2  # chunks: of adaptation, and between questions whether draws are enough
+WARM_UP, WARM_UP_OF_HEADS = 8, 5  # chunks of adaptation; at finite head_dim, where steps are settled sooner
+CHECK_EVERY = 2  # chunks between questions whether draws are enough, without such trajectories
 MOST_DRAWS = 20_000  # sweeps of a chain at most
-USUAL_DRAWS, USUAL_TOGETHER = 1_000, 400  # sweeps of a chain that usually suffice; at finite head_dim
+USUAL_DRAWS, USUAL_TOGETHER = 1_000, 300  # sweeps of a chain that usually suffice; with trajectories of everything
 LIKELIHOODS = 2_000  # sweeps that cost as much as the likelihoods
 SIGMA_ROOM = 2**16  # numbers of Sigma kept of a chunk, on average
 ROOM_FOR_SIGMA = 2**24  # numbers of Sigma that a fit keeps
@@ -103,9 +104,16 @@ class Networkwise(Method):
         return self.warm_up_steps + min(USUAL_DRAWS, self.most_draws)
 
     def usual_for(self, problem: Problem) -> int:
-        """Fewer at finite head_dim, where trajectories are of everything."""
-        fewer = USUAL_TOGETHER if problem.layer.head_dim is not None else USUAL_DRAWS
-        return self.warm_up_steps + min(fewer, self.most_draws)
+        """Fewer where trajectories are of everything."""
+        usual = USUAL_TOGETHER if _together(problem) else USUAL_DRAWS
+        return self.warm_up_for(problem) + min(usual, self.most_draws)
+
+    def warm_up_for(self, problem: Problem) -> int:
+        """Fewer at finite head_dim."""
+        return self._chunks(problem.layer.head_dim is not None) * RECORDS * SIGMA_EVERY
+
+    def _chunks(self, of_heads: bool) -> int:
+        return min(self.warm_up, WARM_UP_OF_HEADS) if of_heads else self.warm_up
 
     @property
     def likelihood_steps(self) -> int:
@@ -129,27 +137,30 @@ class Networkwise(Method):
         keys = jax.vmap(partial(jax.random.fold_in, jax.random.key(run.seed)))(jnp.arange(run.chains))
         data = replace(framed(data), rounded=well_conditioned(data))
         lines, states = lines_of(data), starts(data, prior, run.seed, keys)
-        if isinstance(data.made, Heads) or data.unknown is not None:
-            states = with_joint(data, states)
+        together = isinstance(data.made, Heads) or data.unknown is not None
+        if together:
+            states = joint.begun(data, states)
+        warm_up, check_every = self._chunks(isinstance(data.made, Heads)), 1 if together else self.check_every
         turn, most = TURN if data.made is None else SHORT_TURN, MOST if lines is None else MOST_BESIDE_LINES
-        tempering = Tempering(1 if lines is None else self.warm_up)  # where covariances are nearly singular
+        tempering = Tempering(1 if lines is None else warm_up)  # where covariances are nearly singular
         sigma_chunks = -(-run.chains * RECORDS * data.S.size // self.sigma_room)  # one in so many keeps its records
 
         def step(carry: tuple[State, Any], k: int) -> tuple[tuple[State, Any], dict[str, np.ndarray]]:
             states, leaps = carry
-            adapting = k < self.warm_up
+            adapting = k < warm_up
             states, draws = run_chains(tempering.data(data, k), lines, prior, states, keys, leaps, adapting, compiled=k > 0)
+            states = joint.pooled(states) if adapting and together else states
             leaps = np.asarray(leaps_for(states, turn, most)) if adapting else leaps
             run.advance(RECORDS * SIGMA_EVERY)
             if adapting:
                 return (tempering.exchanged(data, states, draws.Sigma[:, -1], k, run.seed), leaps), {}
-            if (k - self.warm_up) % sigma_chunks:
+            if (k - warm_up) % sigma_chunks:
                 draws = draws._replace(Sigma=draws.Sigma[:, :0])
             return (states, leaps), draws._asdict()
 
         for done in in_chunks(step, (states, np.asarray(FIRST_LEAPS)), run.checkpoint):
-            sampled = done[self.warm_up :]
-            if sampled and (len(sampled) % self.check_every == 0):
+            sampled = done[warm_up:]
+            if sampled and (len(sampled) % check_every == 0):
                 draws = Draws._make(np.concatenate([part[name] for part in sampled], axis=1) for name in Draws._fields)
                 if enough(draws):
                     return draws
@@ -169,6 +180,11 @@ class Networkwise(Method):
         return TO_DO[code]
 
 
+def _together(problem: Problem) -> bool:
+    """Are there trajectories of everything?"""
+    return problem.layer.head_dim is not None or problem.name in KERNEL_UNKNOWN
+
+
 def _unknown(problem: Problem) -> str | None:
     """Why it cannot fit a law whose kernel is unknown."""
     if problem.observations.s < 2:
@@ -176,13 +192,6 @@ def _unknown(problem: Problem) -> str | None:
     if problem.layer.rotary is not None:
         return "knows rotary embeddings with a known kernel only"
     return None if problem.layer.scaling == "sqrt" else f"knows no scaling {problem.layer.scaling!r}"
-
-
-def with_joint(data: Data, states: State) -> State:
-    """The same states of chains, with what trajectories of everything are tuned by."""
-    chains, E = len(states.log_q), main(states.E)
-    tuned, each = jax.tree.map(lambda x: jnp.stack([x] * chains), joint.first(data)), jnp.ones((chains, *E.shape[2:]), E.dtype)
-    return states._replace(joint=tuned, square=each, slope=0 * each)
 
 
 @jax.jit

@@ -73,6 +73,10 @@ class Method(ABC):
         """Of them, the first that adapt the sampler and are not kept."""
         return 0
 
+    def warm_up_for(self, problem: Problem) -> int:
+        """The same for this problem, where that is known better."""
+        return self.warm_up_steps
+
     @property
     def usual_steps(self) -> int:
         """Draws of each chain that usually suffice, warm-up included."""

@@ -126,8 +126,10 @@ def test_fewer_draws_usually_suffice_where_trajectories_are_of_everything():
     )
     method = Networkwise()
     assert method.usual_for(wide) == method.usual_steps == 400 + 1000
-    assert method.usual_for(finite) == 400 + 400
-    assert Networkwise(most_draws=100).usual_for(finite) == 400 + 100
+    assert (method.warm_up_for(wide), method.warm_up_for(finite)) == (400, 250)
+    assert method.usual_for(finite) == 250 + 300
+    assert Networkwise(most_draws=100).usual_for(finite) == 250 + 100
+    assert Networkwise(warm_up=1).warm_up_for(finite) == 50
     pace = Pace(NOBODY, method, Budget())
     pace.starts(finite)
-    assert pace.usual == 800
+    assert (pace.usual, pace.warm_up) == (550, 250)

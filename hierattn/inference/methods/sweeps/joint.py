@@ -7,8 +7,8 @@ and moves of one given the other creep. Here every network keeps a step size of 
 
 have momenta too, and there is one acceptance for everything. They are kicked by the gradient of the log density at fixed
 latents; scores are score_scale times what is linear in E, so that in log score_scale it is <E, d/dE>. Kicks alternate between
-two sizes, with which the energy errs less than with equal ones (Blanes, Casas and Sanz-Serna 2014). Forces may be rounded to
-single precision: kicks by any function of the place keep volumes and can be taken back, and energies are compared in double.
+two sizes, with which the energy errs less than with equal ones (Blanes, Casas and Sanz-Serna 2014). Forces, and
+latents on the way, may be rounded to single precision; energies are compared in double.
 """
 
 from collections.abc import Callable
@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from hierattn.inference.latent.latents import Latents, main, squares
@@ -29,6 +30,7 @@ from hierattn.inference.likelihood import (
     terms_and_gradient_with_scale,
     terms_and_gradients,
 )
+from hierattn.inference.methods.sweeps.state import State
 from hierattn.inference.methods.sweeps.trajectories import kicked, turned, turns_of
 
 TARGET = 0.85  # acceptance rate of the shorter trajectories while steps are adapted
@@ -70,16 +72,17 @@ def forces(
         in_scores = jnp.sum(main(E) * main(gradient))
     in_o = jnp.sum(found.trace) / o**2 - networks * data.n * t
     g = jnp.concatenate([in_kernel, jnp.stack([in_scores, in_o])]) + jax.grad(log_prior_of_parameters)(x)
-    return gradient, jnp.where(jnp.isfinite(g), g, 0)
+    return jax.tree.map(lambda a, b: a.astype(b.dtype), gradient, E), jnp.where(jnp.isfinite(g), g, 0)
 
 
 def in_single(function: Callable) -> Callable:
     """The same function, computed in single precision: twice as many numbers at a time, and half of them to move."""
-
-    def cast(x: Any, dtype: Any) -> Any:
-        return jax.tree.map(lambda x: x.astype(dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x, x)
-
     return lambda *arguments: cast(function(*cast(arguments, jnp.float32)), jnp.float64)
+
+
+def cast(x: Any, dtype: Any) -> Any:
+    """Its numbers in another precision."""
+    return jax.tree.map(lambda x: x.astype(dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x, x)
 
 
 def move_jointly(
@@ -103,6 +106,8 @@ def move_jointly(
     push = jax.random.normal(key_push, x.shape)
     factor = jnp.exp(joint.log_factor) * jax.random.uniform(key_step, minval=0.7, maxval=1.1)
     turns, C = turns_of(E, factor * step, square), factor * _inverse_root(joint.known)
+    if data.rounded:
+        turns, momentum = cast((turns, momentum), jnp.float32)
 
     def leap(i: Any, moving: tuple) -> tuple:
         """A kick (half of one at both ends), and a step unless this is the end."""
@@ -119,8 +124,9 @@ def move_jointly(
         of_latents = squares(momentum) / 2 - log_prior(data, E) - log_likelihood(data, found, jnp.exp(x[-1]))
         return jnp.sum(of_latents) + jnp.sum(push**2) / 2 - log_prior_of_parameters(x)
 
-    begin = E, x, momentum, push, jnp.zeros_like(x)
+    begin = jax.tree.map(lambda a, b: a.astype(b.dtype), E, momentum), x, momentum, push, jnp.zeros_like(x)
     E_end, x_end, momentum_end, push_end, g = jax.lax.fori_loop(0, leaps + 1, leap, begin)
+    E_end, momentum, momentum_end = (cast(each, jnp.float64) for each in (E_end, momentum, momentum_end))
     before, after = found_at(data, E, x), found_at(data, E_end, x_end)
     error = energy(E_end, x_end, momentum_end, push_end, after) - energy(E, x, momentum, push, before)
     error = jnp.where(jnp.isnan(error), jnp.inf, error)
@@ -143,6 +149,20 @@ def adapted(joint: Joint, probability: Any, g: Float[Array, " x"], gain: Any, we
     """After a trajectory accepted with this probability, with gradient g in x where it began."""
     known = joint.known + weight * (g[:, None] * g - joint.known)
     return Joint(joint.log_factor + gain * (probability - TARGET), known)
+
+
+def begun(data: Data, states: State) -> State:
+    """States of chains, with what steps are tuned by."""
+    chains, E = len(states.log_q), main(states.E)
+    tuned, each = jax.tree.map(lambda x: jnp.stack([x] * chains), first(data)), jnp.ones((chains, *E.shape[2:]), E.dtype)
+    return states._replace(joint=tuned, square=each, slope=0 * each)
+
+
+def pooled(states: State) -> State:
+    """States of chains, each with the mean over chains of what its steps are tuned by."""
+    tuned = states.log_step, states.square, states.slope, states.joint
+    log_step, square, slope, joint = jax.tree.map(lambda x: np.broadcast_to(np.mean(x, axis=0), x.shape), tuned)
+    return states._replace(log_step=log_step, square=square, slope=slope, joint=joint)
 
 
 def _inverse_root(known: Float[Array, "x x"]) -> Float[Array, "x x"]:

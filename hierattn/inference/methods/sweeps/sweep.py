@@ -11,10 +11,10 @@ of weights (`lines`); then the two parameters, which cost next to nothing:
     with keys     at finite head_dim only: score_scale with score_scale B kept, and value_scale with value_scale D kept, where
     and values    B and D are the random factors of keys and values; outputs do not notice, so that this costs nothing
 
-At finite head_dim a trajectory of all networks together with both scales (`joint`) does most: given latents that are hardly
-seen, scales creep. An unknown kernel moves together with both (`kernels`). Every move leaves the posterior as it is. They are
-interwoven and mix where each alone would be slow (Yu and Meng 2011). The integrator turns (E, momentum) exactly under the
-Gaussian prior and kicks with the likelihood's gradient.
+At finite head_dim a trajectory of all networks together with both scales (`joint`) takes the place of those of each network,
+which only find its steps: given latents that are hardly seen, scales creep. An unknown kernel moves together with both
+(`kernels`). Every move leaves the posterior as it is. They are interwoven and mix where each alone would be slow (Yu and Meng
+2011). The integrator turns (E, momentum) exactly under the Gaussian prior and kicks with the likelihood's gradient.
 """
 
 from functools import partial
@@ -28,7 +28,7 @@ from hierattn.inference.latent.heads import Heads
 from hierattn.inference.latent.latents import Latents, main, squares, with_main
 from hierattn.inference.likelihood import Data, Terms, covariance, log_likelihood, log_prior, terms, terms_and_gradient
 from hierattn.inference.methods.sweeps.directions import Lines
-from hierattn.inference.methods.sweeps.joint import adapted, move_jointly
+from hierattn.inference.methods.sweeps.joint import adapted, in_single, move_jointly
 from hierattn.inference.methods.sweeps.kernels import move_kernel
 from hierattn.inference.methods.sweeps.lines import move_along_lines
 from hierattn.inference.methods.sweeps.orbits import POWERS, move_along_orbit
@@ -38,7 +38,7 @@ from hierattn.inference.methods.sweeps.trajectories import kicked, turned, turns
 
 TARGET_ORBIT = 0.35  # acceptance rate
 REFLECTED = 0.95  # of the way to the other side that a scale goes
-OWN_LEAPS, SHORTER = 4, 3  # beside trajectories of everything, and so many times shorter are those, while steps are adapted
+OWN_LEAPS, SHORTER = 4, 3  # while steps are adapted, beside trajectories of everything, which are so many times shorter
 DIVERGED = 1000.0  # error of the energy
 LINES_A_TOKEN, PARTS_A_TOKEN = 20, 12  # moves along lines, and of parts of rows, in a sweep, for each token
 SIGMA_EVERY = 10  # sweeps between records of Sigma
@@ -73,6 +73,15 @@ def move_scores(
     found = jax.tree.map(lambda new, old: jnp.where(accepted, new, old), last, first)
     E = jax.tree.map(lambda new, old: jnp.where(accepted, new, old), E, state.E)
     return state._replace(E=E), found, probability, error > DIVERGED
+
+
+def move_adapting(
+    data: Data, state: State, momentum: Latents, uniforms: Float[Array, "2 network"], gain: Any, leaps: Any
+) -> tuple[State, Terms, Float[Array, " network"], Bool[Array, " network"]]:
+    """The same, and what steps follow."""
+    state, found, probability, diverged = move_scores(data, state, momentum, uniforms, leaps)
+    state = followed(data, state, jnp.minimum(gain, FOLLOWED))
+    return state._replace(log_step=steps_after(state.log_step, probability, diverged, gain)), found, probability, diverged
 
 
 def move_centred(data: Data, prior: Prior, state: State, found: Terms, z: Array, log_uniforms: Array) -> State:
@@ -197,10 +206,8 @@ def sweep(
     uniforms = jax.random.uniform(key_uniform, (2 * networks + extra,))
     log_uniforms, uniforms = jnp.log(uniforms[:extra]), uniforms[extra:].reshape(2, networks)
     gain = jnp.where(adapting, 2 / (state.sweep + 10.0) ** 0.6, 0)
-    own = leaps if state.joint is None else jnp.where(adapting, OWN_LEAPS, 1)
-    state, found, probability, diverged = move_scores(data, state, momentum, uniforms, own)
-    state = followed(data, state, jnp.minimum(gain, FOLLOWED))
-    state = state._replace(log_step=steps_after(state.log_step, probability, diverged, gain))
+    if state.joint is None:
+        state, found, probability, diverged = move_adapting(data, state, momentum, uniforms, gain, leaps)
     if lines is not None:
         scales, keys = (jnp.exp(state.log_q), jnp.exp(state.log_o)), jax.random.split(jax.random.fold_in(key_uniform, 0))
         kinds = (move_parts_of_rows, PARTS_A_TOKEN), (move_along_lines, LINES_A_TOKEN)
@@ -209,10 +216,13 @@ def sweep(
             E, found = unless_singular((state.E, found), moved)
             state = state._replace(E=E)
     if state.joint is not None:
+        each = partial(move_adapting, leaps=OWN_LEAPS)
+        alone = in_single(each) if data.rounded else each
+        of_each = lambda state: alone(data, state, momentum, uniforms, gain)[0]  # noqa: E731
+        state = jax.lax.cond(adapting, of_each, lambda state: state, state)
         leaps, key = jnp.where(adapting, shorter(leaps), leaps), jax.random.fold_in(key_uniform, 2)
-        state, found, probability, astray = _all_together(observed, prior, state, key, leaps, gain)
+        state, found, probability, diverged = _all_together(observed, prior, state, key, leaps, gain)
         data = at_kernel(observed, state)
-        diverged = diverged.sum() + astray
     state = move_centred(data, prior, state, found, z[:2], log_uniforms[:2])
 
     def follow(i: Any, state_and_terms: tuple) -> tuple:

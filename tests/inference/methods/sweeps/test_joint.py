@@ -185,3 +185,31 @@ def test_steps_of_the_scales_follow_how_well_they_are_known():
     C = np.asarray(joint._inverse_root(tuned.known))
     np.testing.assert_allclose(C @ C.T, np.linalg.inv(precision), rtol=0.2)
     assert tuned.log_factor > 0
+
+
+def test_chains_share_what_they_learn(drawn):
+    """Steps of all chains are the mean; where chains are stays theirs."""
+    _, state, _ = drawn
+    rng = np.random.default_rng(0)
+    tuned = state.joint._replace(log_factor=rng.normal(size=len(state.log_q)))
+    state = state._replace(joint=tuned, log_step=rng.normal(size=state.log_step.shape))
+    found = joint.pooled(state)
+    np.testing.assert_allclose(found.joint.log_factor, tuned.log_factor.mean() * np.ones(len(state.log_q)))
+    np.testing.assert_allclose(found.log_step, np.broadcast_to(state.log_step.mean(axis=0), state.log_step.shape))
+    for name in ("E", "log_q", "log_o", "sweep"):
+        assert getattr(found, name) is getattr(state, name)
+
+
+@pytest.mark.parametrize("drawn", OFTEN, indirect=True)
+def test_steps_stay_as_they_are_when_nothing_is_adapted_any_more(drawn):
+    data, state, _ = drawn
+    first = jax.tree.map(lambda x: x[0], (data.S, state))
+    data, state = replace(data, S=first[0]), first[1]
+    prior = sweeps.Prior(*law.PRIOR)
+    once = jax.jit(lambda adapting: sweeps.sweep(data, None, prior, state, jax.random.key(0), 4, adapting)[0])
+    after = {adapting: once(jnp.asarray(adapting)) for adapting in (False, True)}
+    for name in ("log_step", "square", "slope", "joint"):
+        before, kept, moved = (jax.tree.leaves(getattr(x, name)) for x in (state, after[False], after[True]))
+        for x, same, other in zip(before, kept, moved, strict=True):
+            np.testing.assert_array_equal(same, x)
+            assert not np.allclose(other, x)
