@@ -105,15 +105,12 @@ class Networkwise(Method):
 
     def usual_for(self, problem: Problem) -> int:
         """Fewer where trajectories are of everything."""
-        usual = USUAL_TOGETHER if _together(problem) else USUAL_DRAWS
+        usual = USUAL_TOGETHER if problem.layer.head_dim is not None or problem.name in KERNEL_UNKNOWN else USUAL_DRAWS
         return self.warm_up_for(problem) + min(usual, self.most_draws)
 
     def warm_up_for(self, problem: Problem) -> int:
         """Fewer at finite head_dim."""
-        return self._chunks(problem.layer.head_dim is not None) * RECORDS * SIGMA_EVERY
-
-    def _chunks(self, of_heads: bool) -> int:
-        return min(self.warm_up, WARM_UP_OF_HEADS) if of_heads else self.warm_up
+        return _warm_up(self.warm_up, problem.layer.head_dim is not None) * RECORDS * SIGMA_EVERY
 
     @property
     def likelihood_steps(self) -> int:
@@ -140,7 +137,8 @@ class Networkwise(Method):
         together = isinstance(data.made, Heads) or data.unknown is not None
         if together:
             states = joint.begun(data, states)
-        warm_up, check_every = self._chunks(isinstance(data.made, Heads)), 1 if together else self.check_every
+        warm_up = _warm_up(self.warm_up, isinstance(data.made, Heads))
+        check_every = 1 if together else self.check_every
         turn, most = TURN if data.made is None else SHORT_TURN, MOST if lines is None else MOST_BESIDE_LINES
         tempering = Tempering(1 if lines is None else warm_up)  # where covariances are nearly singular
         sigma_chunks = -(-run.chains * RECORDS * data.S.size // self.sigma_room)  # one in so many keeps its records
@@ -180,9 +178,9 @@ class Networkwise(Method):
         return TO_DO[code]
 
 
-def _together(problem: Problem) -> bool:
-    """Are there trajectories of everything?"""
-    return problem.layer.head_dim is not None or problem.name in KERNEL_UNKNOWN
+def _warm_up(most: int, of_heads: bool) -> int:
+    """Chunks of adaptation."""
+    return min(most, WARM_UP_OF_HEADS) if of_heads else most
 
 
 def _unknown(problem: Problem) -> str | None:
