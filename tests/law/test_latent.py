@@ -94,6 +94,7 @@ def test_mutants_are_seen(name):
     assert not alike(np.asarray(LatentLaw(mutant, K).sample_Sigma(KEY, NETWORKS), float), truth)
 
 
+@pytest.mark.slow
 def test_moments_and_marginal_are_those_of_the_draws():
     law, truth = LatentLaw(FULL, K), drawn(np.random.default_rng(2), FULL, NETWORKS)
     v, found = truth[:, 2, 2], law.moments(2)
@@ -109,6 +110,7 @@ def test_moments_and_marginal_are_those_of_the_draws():
     assert np.all(np.abs(mean - truth.mean(axis=0)) < error + 4 * truth.std(axis=0) / len(v) ** 0.5)
 
 
+@pytest.mark.slow
 def test_latents_of_infinite_rank_leave_the_plain_law_of_normed_inputs(monkeypatch):
     """Without a rotary part: scores and values of inputs of length one, at finite head_dim; moments within errors."""
     monkeypatch.setattr(rqmc, "BUDGET", 2**22)
