@@ -13,7 +13,7 @@ from hierattn.command_line.options import Force, Json, Seed, takes
 
 ModelName = StrEnum(
     "ModelName",
-    "gpt2 gpt_neox llama mistral qwen2 qwen3 gemma2 gemma3_text olmo2 phi3 gpt_oss bert modernbert t5 vit whisper",
+    "gpt2 gpt_neox llama mistral qwen2 qwen3 gemma2 gemma3_text olmo2 phi3 gpt_oss deepseek_v3 bert modernbert t5 vit whisper",
 )
 SIZE = {"layers": 2, "width": 256, "heads": 4, "tokens": 16}  # of a model that is built
 Script = Annotated[

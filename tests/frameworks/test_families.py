@@ -63,7 +63,8 @@ def made(name, **more):
 
 
 def test_no_family_is_left_out():
-    assert {name for name, _ in FIELDS} == set(MODELS)
+    """Latent attention, which has other fields, is in test_latent_runs.py."""
+    assert {name for name, _ in FIELDS} == set(MODELS) - {"deepseek_v3"}
 
 
 @pytest.mark.parametrize(("name", "module"), FIELDS)

@@ -50,7 +50,10 @@ def test_layers_are_found_in_order(name):
     assert torch_layers.layers(*made(name)) == LAYERS[name]
 
 
-@pytest.mark.parametrize(("name", "module"), [(name, module) for name in MODELS for module in LAYERS[name]])
+READ = [(name, module) for name in MODELS if name != "deepseek_v3" for module in LAYERS[name]]  # that in test_latent_runs.py
+
+
+@pytest.mark.parametrize(("name", "module"), READ)
 def test_what_is_read_is_what_the_module_returns(name, module):
     """By a hook of our own on the module itself; for BERT, whose module adds and normalises, on its W^O."""
     model, inputs = made(name)
