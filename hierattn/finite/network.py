@@ -40,12 +40,7 @@ class Simulated(NamedTuple):
 
 
 def simulate(
-    rng_key: Array,
-    layer: Layer,
-    inputs: Any,
-    networks: int,
-    coordinates: int = 1,
-    query_inputs: Any = None,
+    rng_key: Array, layer: Layer, inputs: Any, networks: int, coordinates: int = 1, query_inputs: Any = None
 ) -> Simulated:
     """Scores and outputs of explicit networks; see `stream`."""
     parts = list(stream(rng_key, layer, inputs, networks, coordinates, query_inputs))
@@ -53,12 +48,7 @@ def simulate(
 
 
 def stream(
-    rng_key: Array,
-    layer: Layer,
-    inputs: Any,
-    networks: int,
-    coordinates: int = 1,
-    query_inputs: Any = None,
+    rng_key: Array, layer: Layer, inputs: Any, networks: int, coordinates: int = 1, query_inputs: Any = None
 ) -> Iterator[Simulated]:
     """The networks in order, batch by batch.
 
@@ -82,16 +72,17 @@ def stream(
         raise unusable("query_inputs", "None for latent attention, which has one sequence", "others")
     if layer.bias is not None and layer.bias.shape[-2:] != shape:
         raise unusable("bias", f"shape {shape} (queries, keys) or one per head", layer.bias.shape)
-    batch = min(networks, batch_size(layer, width, coordinates))
+    batch = min(networks, batch_size(layer, width, coordinates, sum(shape)))
     return _batches(rng_key, layer.at_width(width), inputs, given, batch, networks, coordinates)
 
 
-def batch_size(layer: Layer, width: int, coordinates: int) -> int:
-    """Networks drawn at once under the memory ceiling."""
+def batch_size(layer: Layer, width: int, coordinates: int, tokens: int) -> int:
+    """Networks drawn at once under the memory ceiling: the largest weights, or queries and keys of all heads."""
     if isinstance(layer, LatentAttention):
         largest = largest_matrix(layer, width, coordinates)
     else:
-        largest = max(width * width, width * (layer.head_dim or width), (layer.head_dim or width) * coordinates)
+        n_H = layer.head_dim or width
+        largest = max(width * width, width * n_H, n_H * coordinates, layer.heads * n_H * tokens)
     needed = COPIES * largest * jnp.zeros(()).dtype.itemsize
     if needed > TOO_LARGE:
         remedy = "FiniteWidth draws the same distribution without weights"

@@ -11,7 +11,6 @@ import math
 from dataclasses import dataclass
 from dataclasses import replace as replace_fields
 from functools import cached_property
-from numbers import Integral
 from typing import Any
 
 import jax
@@ -19,7 +18,7 @@ import numpy as np
 
 from hierattn.base.errors import unusable
 from hierattn.layer.architecture import Architecture
-from hierattn.layer.checks import checked_number, checked_scale
+from hierattn.layer.checks import check_count, checked_number, checked_scale
 
 SIGMAS = ("sigma_q", "sigma_k", "sigma_r", "sigma_v", "sigma_o", "sigma_query_latent", "sigma_key_latent")
 NUMBERS = (*SIGMAS, "eps", "rotary")
@@ -58,15 +57,11 @@ class LatentAttention:
     mask: Any = None
 
     def __post_init__(self) -> None:
+        for name in ("heads", "head_dim", "value_dim"):
+            check_count(name, getattr(self, name))
         for name in ("key_rank", "query_rank"):
-            rank = getattr(self, name)
-            if not (rank == math.inf or (isinstance(rank, Integral) and not isinstance(rank, bool) and int(rank) > 0)):
-                if name == "query_rank" and rank is None:
-                    continue
-                raise unusable(name, "a positive whole number, or math.inf", repr(rank))
-        for name in ("head_dim", "value_dim"):
-            if getattr(self, name) is None:
-                raise unusable(name, "a positive whole number", None)
+            if getattr(self, name) != math.inf:
+                check_count(name, getattr(self, name), optional=name == "query_rank")
         for name in SIGMAS:
             if np.ndim(getattr(self, name)):
                 raise unusable(name, "one number for all heads", f"shape {np.shape(getattr(self, name))}")

@@ -92,7 +92,7 @@ def test_a_network_depends_on_its_key_and_number_alone(monkeypatch):
     layer, inputs = Architecture(heads=2, mask="causal"), RandomInputs(6, 3, "relu")
     many = network.simulate(KEY, layer, inputs, 20, 2)
     assert len(np.unique(many.y[:, 0, 0])) == 20
-    monkeypatch.setattr(network, "CEILING", 6 * 3 * 36 * 4)
+    monkeypatch.setattr(network, "CEILING", 6 * 3 * 72 * 4)  # queries and keys of both heads are larger than a matrix
     parts = list(network.stream(KEY, layer, inputs, 20, 2))
     assert [len(part.y) for part in parts] == [6, 6, 6, 2]
     for networks in (20, 7):
@@ -102,14 +102,15 @@ def test_a_network_depends_on_its_key_and_number_alone(monkeypatch):
 
 
 def test_batches_shrink_with_the_largest_matrix_and_never_vanish():
-    sizes = [network.batch_size(Architecture(), width, 1) for width in (16, 64, 1024, 2**14)]
+    sizes = [network.batch_size(Architecture(), width, 1, 8) for width in (16, 64, 1024, 2**14)]
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[0] * 3 * 16 * 16 * 4 <= network.CEILING < (sizes[0] + 1) * 3 * 16 * 16 * 4
     assert sizes[-1] == 1
-    assert network.batch_size(Architecture(head_dim=64), 16, 1) == sizes[0] // 4
-    assert network.batch_size(Architecture(), 16, 32) == sizes[0] // 2
+    assert network.batch_size(Architecture(head_dim=64), 16, 1, 8) == sizes[0] // 4
+    assert network.batch_size(Architecture(), 16, 32, 8) == sizes[0] // 2
+    assert network.batch_size(Architecture(heads=256), 256, 1, 8) == network.batch_size(Architecture(), 256, 1, 8) // 8
     with pytest.raises(InputError, match="width: expected weights of at most"):
-        network.batch_size(Architecture(), 2**20, 1)
+        network.batch_size(Architecture(), 2**20, 1, 8)
 
 
 def test_a_first_token_under_a_causal_mask_is_alone():

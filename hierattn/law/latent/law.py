@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 
 from hierattn.base.errors import unusable
 from hierattn.law.hierarchy import Base, Hierarchy
-from hierattn.law.joint_moments import JointMoments
+from hierattn.law.joint_moments import MOST_TOKENS, JointMoments
 from hierattn.law.marginal import Marginal, from_draws
 from hierattn.law.moments import Moments
 from hierattn.law.sampled import Sampled
@@ -30,7 +30,6 @@ from hierattn.numerics import rqmc
 from hierattn.numerics.wishart import bartlett
 
 NETWORKS, BATCHES = 2**17, 16  # drawn for moments over tokens
-MOST_TOKENS = 32
 
 
 class LatentLaw(Sampled):
