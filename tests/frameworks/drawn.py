@@ -1,8 +1,11 @@
 """Layers of a framework that does not exist: weights drawn by NumPy, outputs by the formula, in a framework's conventions."""
 
+import jax
 import numpy as np
 
+from hierattn import Law
 from hierattn.frameworks.runs import Linear, Run, outputs_of
+from tests.statistics import within
 
 STD = {"q": 0.3, "k": 0.2, "v": 0.4, "o": 0.25}
 
@@ -23,3 +26,11 @@ def run(rng, X, heads=2, head_dim=4, groups=None, X_q=None, biases=None, factor=
     setting |= {} if sinks is None else {"sinks": sinks * rng.normal(size=heads)}
     made = Run(X_q, X, np.zeros((len(X_q), X_q.shape[1], width)), maps, heads, factor, allowed, **setting)
     return Run(**vars(made) | {"y": outputs_of(made)})
+
+
+def has_variances_of(found, layer):
+    """Have captured outputs the variances that the law of a layer gives their tokens, within errors over networks?"""
+    v = np.einsum("mii->mi", found.S) / found.coordinates
+    drawn = np.einsum("mii->mi", Law(layer, found.kernel).sample_Sigma(jax.random.key(0), 20_000))
+    error = np.sqrt(v.var(axis=0) / len(v) + drawn.var(axis=0) / len(drawn))
+    return within(v.mean(axis=0), drawn.mean(axis=0), error)

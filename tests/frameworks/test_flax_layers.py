@@ -10,6 +10,7 @@ import hierattn as ha
 from hierattn import InputError
 from hierattn.frameworks import flax_layers, runs
 from hierattn.frameworks.runs import Run
+from tests.frameworks.drawn import has_variances_of
 from tests.statistics import within
 
 RNG = np.random.default_rng(0)
@@ -131,15 +132,8 @@ def test_a_normed_layer_follows_the_law():
     """Standard errors over 300 networks: 3 %; the mutant, a gain of zero, has all weights alike."""
     init = nnx.initializers.normal(0.5)
     found = ha.capture(lambda seed: layer(seed, normalize_qk=True, kernel_init=init), X, networks=300)
-    v = np.einsum("mii->mi", found.S) / found.coordinates
-
-    def of(layer):
-        return np.einsum("mii->mi", ha.Law(layer, found.kernel).sample_Sigma(jax.random.key(0), 20_000))
-
-    drawn = of(found.layer)
-    error = np.sqrt(v.var(axis=0) / 300 + drawn.var(axis=0) / 20_000)
-    assert within(v.mean(axis=0), drawn.mean(axis=0), error)
-    assert not within(v.mean(axis=0), of(found.layer.replace(qk_gain=0.0)).mean(axis=0), error)
+    assert has_variances_of(found, found.layer)
+    assert not has_variances_of(found, found.layer.replace(qk_gain=0.0))
 
 
 def test_what_cannot_be_read():

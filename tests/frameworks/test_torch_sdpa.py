@@ -1,6 +1,5 @@
 """Modules of a user's own that call scaled_dot_product_attention: what is traced back is what ran, and the law follows."""
 
-import jax
 import numpy as np
 import pytest
 import torch
@@ -10,8 +9,8 @@ import hierattn as ha
 from hierattn import InputError
 from hierattn.frameworks import runs, torch_layers
 from hierattn.frameworks.runs import Run
+from tests.frameworks.drawn import has_variances_of
 from tests.frameworks.torch_modules import HEAD_DIM, HEADS, Crossed, Grouped, Inner, Model, N, Packed, turned
-from tests.statistics import within
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(2, 5, N)).astype(np.float32)
@@ -130,16 +129,8 @@ def test_a_layer_follows_the_law():
 
     found = ha.capture(build, X[0], networks=300)
     assert (found.layer.qk_norm, found.layer.qk_gain) == ("rms", pytest.approx(3.0))
-    v = np.einsum("mii->mi", found.S) / found.coordinates
-
-    def of(layer):
-        return np.einsum("mii->mi", ha.Law(layer, found.kernel).sample_Sigma(jax.random.key(0), 20_000))
-
-    drawn = of(found.layer)
-    error = np.sqrt(v.var(axis=0) / 300 + drawn.var(axis=0) / 20_000)
-    assert within(v.mean(axis=0), drawn.mean(axis=0), error)
-    flat = found.layer.replace(qk_gain=0.0)
-    assert not within(v.mean(axis=0), of(flat).mean(axis=0), error)
+    assert has_variances_of(found, found.layer)
+    assert not has_variances_of(found, found.layer.replace(qk_gain=0.0))
 
 
 class Strange(Packed):
