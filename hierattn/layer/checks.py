@@ -20,7 +20,7 @@ PER_HEAD = (*SCALE_NAMES, "qk_gain", "sink", "sink_scale")  # numbers, or one fo
 def checked(layer: Any) -> dict[str, Any]:
     """The fields of an `Architecture` that become others, once all are found to be usable."""
     for name in COUNTS:
-        check_count(name, getattr(layer, name), optional=name != "heads")
+        _check_count(name, getattr(layer, name), optional=name != "heads")
     found = {name: checked_scale(name, getattr(layer, name), layer.heads) for name in (*SCALE_NAMES, "qk_gain")}
     check_choice("scaling", layer.scaling, SCALINGS)
     check_choice("score_function", layer.score_function, tuple(SCORE_FUNCTIONS))
@@ -87,8 +87,7 @@ def _checked_logit(value: Any, heads: int) -> Any:
     return float(logit) if logit.ndim == 0 else logit
 
 
-def check_count(name: str, value: Any, optional: bool = False) -> None:
-    """Refuse what is no positive whole number."""
+def _check_count(name: str, value: Any, optional: bool) -> None:
     if optional and value is None:
         return
     if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:

@@ -16,9 +16,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from hierattn.base.errors import unusable
+from hierattn.base.errors import check_counts, unusable
 from hierattn.layer.architecture import Architecture
-from hierattn.layer.checks import check_count, checked_number, checked_scale
+from hierattn.layer.checks import checked_number, checked_scale
 
 SIGMAS = ("sigma_q", "sigma_k", "sigma_r", "sigma_v", "sigma_o", "sigma_query_latent", "sigma_key_latent")
 NUMBERS = (*SIGMAS, "eps", "rotary")
@@ -57,11 +57,9 @@ class LatentAttention:
     mask: Any = None
 
     def __post_init__(self) -> None:
-        for name in ("heads", "head_dim", "value_dim"):
-            check_count(name, getattr(self, name))
-        for name in ("key_rank", "query_rank"):
-            if getattr(self, name) != math.inf:
-                check_count(name, getattr(self, name), optional=name == "query_rank")
+        counts = {name: getattr(self, name) for name in STATIC}
+        ranks = {"key_rank": (math.inf,), "query_rank": (math.inf, None)}  # what is no number and yet allowed
+        check_counts(**{name: value for name, value in counts.items() if value not in ranks.get(name, ())})
         for name in SIGMAS:
             if np.ndim(getattr(self, name)):
                 raise unusable(name, "one number for all heads", f"shape {np.shape(getattr(self, name))}")

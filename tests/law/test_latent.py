@@ -125,7 +125,7 @@ def test_latents_of_infinite_rank_leave_the_plain_law_of_normed_inputs(monkeypat
 def test_bad_arguments_are_named():
     for change, words in (
         ({"key_rank": 0}, "key_rank: expected a positive whole number, got 0"),
-        ({"query_rank": 1.5}, "query_rank: expected a positive whole number or None, got 1.5"),
+        ({"query_rank": 1.5}, "query_rank: expected a positive whole number, got 1.5"),
         ({"head_dim": None}, "head_dim: expected a positive whole number, got None"),
         ({"value_dim": 0}, "value_dim: expected a positive whole number, got 0"),
         ({"eps": -1.0}, "eps: expected one number of at least 0"),
